@@ -1,0 +1,170 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the API server is and how to prove who we are, by the kubernetes package's own loaders.
+
+Options and environment variables have the names that kubernetes.core gave them, and the same order of precedence.
+The kubernetes package is imported inside the functions, and of it only the configuration and the connection pool: with its
+clients and models a short task would take twice as long.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from .errors import RolloutError
+
+Json = dict[str, t.Any]
+
+ARGUMENT_SPEC: Json = dict(
+    kubeconfig=dict(type="raw"),
+    context=dict(type="str"),
+    host=dict(type="str"),
+    api_key=dict(type="str", no_log=True),
+    username=dict(type="str"),
+    password=dict(type="str", no_log=True),
+    client_cert=dict(type="path", aliases=["cert_file"]),
+    client_key=dict(type="path", aliases=["key_file"]),
+    ca_cert=dict(type="path", aliases=["ssl_ca_cert"]),
+    validate_certs=dict(type="bool", aliases=["verify_ssl"]),
+    proxy=dict(type="str"),
+    no_proxy=dict(type="str"),
+    impersonate_user=dict(type="str"),
+    impersonate_groups=dict(type="list", elements="str"),
+)
+
+#: kubernetes.core looks at K8S_AUTH_ and the option's name first, then at K8S_AUTH_ and the kubernetes package's name.
+_PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert", "client_cert": "cert_file", "client_key": "key_file"}
+_FALSE = ("0", "false", "no", "off", "n", "f")
+_HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
+
+
+class Connection:
+    """A connection pool, the server's address, and headers that prove who we are."""
+
+    def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] = os.environ) -> None:
+        """Load the configuration; no request is made.
+
+        Raises RolloutError when there is none, or it cannot be read.
+        """
+        self._options = _given(params, environment)
+        self.renew()
+
+    def renew(self) -> None:
+        """Read the configuration again: a token in a file may be a new one, an exec plugin is asked for another."""
+        try:
+            from kubernetes.client import rest
+
+            self._configuration = _configuration(self._options)
+            self.pool = rest.RESTClientObject(self._configuration).pool_manager
+        except RolloutError:
+            raise
+        except Exception as error:  # the loaders raise whatever a broken file leads to: KeyError, TypeError, binascii.Error
+            raise RolloutError("the connection to Kubernetes cannot be set up", why=_one_line(error), next_command=_HINT) from error
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return self._configuration.host.rstrip("/")
+
+    def headers(self) -> t.Any:
+        """Headers for one request: the bearer token (renewed by the package when its expiry is known) and impersonation.
+
+        Raises RolloutError when an exec plugin fails.
+        """
+        from urllib3 import HTTPHeaderDict
+
+        headers = HTTPHeaderDict()
+        try:
+            token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except Exception as error:  # whatever a credential plugin's failure leads to
+            raise RolloutError("the credentials cannot be renewed", why=_one_line(error)) from error
+        if not token and {"username", "password"} <= self._options.keys():
+            token = self._configuration.get_basic_auth_token()
+        if token:
+            headers["Authorization"] = token
+        if "impersonate_user" in self._options:
+            headers["Impersonate-User"] = self._options["impersonate_user"]
+        for group in self._options.get("impersonate_groups", []):
+            headers.add("Impersonate-Group", group)
+        return headers
+
+
+def _given(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
+    options: Json = {}
+    for option in ARGUMENT_SPEC:
+        value = params.get(option)
+        for name in (option, _PACKAGE_NAMES.get(option, option)):
+            if value in (None, "", []):
+                value = environment.get(f"K8S_AUTH_{name.upper()}")
+        if value in (None, "", []):
+            continue
+        if isinstance(value, str) and option == "validate_certs":
+            value = value.lower() not in _FALSE
+        if isinstance(value, str) and option == "impersonate_groups":
+            value = [group.strip() for group in value.split(",") if group.strip()]
+        options[option] = value
+    return options
+
+
+def _configuration(options: Json) -> t.Any:
+    """A kubernetes Configuration; the order of precedence is kubernetes.core's."""
+    from kubernetes.client.configuration import Configuration
+
+    configuration = Configuration()
+    complete = "host" in options and ("api_key" in options or {"username", "password"} <= options.keys()
+                                      or {"client_cert", "client_key"} <= options.keys())
+    if not complete:
+        _load(options, configuration)
+    for option, field in (("host", "host"), ("username", "username"), ("password", "password"), ("client_cert", "cert_file"),
+                          ("client_key", "key_file"), ("ca_cert", "ssl_ca_cert"), ("validate_certs", "verify_ssl"),
+                          ("proxy", "proxy"), ("no_proxy", "no_proxy")):
+        if option in options:
+            setattr(configuration, field, options[option])
+    if "api_key" in options:
+        configuration.api_key = {"BearerToken": f"Bearer {options['api_key']}"}
+        configuration.refresh_api_key_hook = None
+    for option in ("ca_cert", "client_cert", "client_key"):
+        if option in options and not os.path.isfile(options[option]):
+            raise RolloutError(f"{option} {options[option]} is not there")
+    if not configuration.verify_ssl:
+        import urllib3
+
+        urllib3.disable_warnings()
+    return configuration
+
+
+def _load(options: Json, configuration: t.Any) -> None:
+    import yaml
+    from kubernetes.config import incluster_config, kube_config
+    from kubernetes.config.config_exception import ConfigException
+
+    context = {"context": options.get("context"), "client_configuration": configuration, "persist_config": False}
+    content = options.get("kubeconfig")
+    if isinstance(content, str) and ("\n" in content or content.lstrip().startswith("{")):
+        try:
+            content = yaml.safe_load(content)
+        except yaml.YAMLError as error:
+            # The parser quotes what it could not read, which may be a secret: only its place is told.
+            place = getattr(error, "problem_mark", None)
+            raise RolloutError("the content of kubeconfig is not YAML", why=f"line {place.line + 1}" if place else "",
+                               next_command=_HINT) from None
+    if isinstance(content, dict):
+        kube_config.load_kube_config_from_dict(content, **context)
+        return
+    if content is None and "context" not in options:
+        try:
+            incluster_config.load_incluster_config(client_configuration=configuration)
+            return
+        except ConfigException:
+            pass
+    path = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
+    if not any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep)):
+        raise RolloutError(f"there is no kubeconfig at {path}", next_command=_HINT)
+    kube_config.load_kube_config(path, **context)
+
+
+def _one_line(error: Exception) -> str:
+    return f"{' '.join(str(error).split())[:300]}" or type(error).__name__

@@ -1,0 +1,185 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Observe, plan, apply one step, report, wait; until the planner says that it is done.
+
+Nothing is remembered that a second client could not see: killed at any moment, the same task run again is the next turn
+of the loop. What is kept here is only for the report and for the end of every wait.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime
+import time
+import typing as t
+
+from . import diagnosis, identity, report, takeover
+from .errors import NoSuchController, RolloutError
+from .gateway import Gateway
+from .observed import Controller, Observed, observe
+from .planner import plan
+from .request import Request, State
+from .steps import Done, Step, Wait
+
+Json = dict[str, t.Any]
+
+#: Pods that are looked at to explain a failure.
+PODS_LOOKED_AT = 100
+#: The same step planned more often than that: somebody else undoes it.
+SAME_STEP_LIMIT = 5
+#: Writes refused one after the other because the objects change under our hands.
+REFUSED_LIMIT = 20
+
+
+class Clock:
+    """The present time and a way to let it pass."""
+
+    def monotonic(self) -> float:
+        """Seconds since some moment."""
+        return time.monotonic()
+
+    def stamp(self) -> str:
+        """The time of day in RFC 3339, UTC."""
+        return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class StandingClock(Clock):
+    """Check mode: nothing takes time."""
+
+    def sleep(self, seconds: float) -> None:
+        return
+
+
+def run(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None] = lambda line: None) -> Json:
+    """Bring the cluster to what the request asks for and return the task's result.
+
+    say is called with one line for each step and each wait. Raises RolloutError with the steps so far on it.
+    """
+    return _Run(request, gateway, clock, say).to_the_end()
+
+
+class _Run:
+    def __init__(self, request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None]) -> None:
+        self.request, self.gateway, self.clock, self.say = request, gateway, clock, say
+        self.steps: list[Json] = []
+        self.start: Observed | None = None
+        self.wanted: tuple[str, Json] | None = None
+        self.times_planned: collections.Counter[tuple] = collections.Counter()
+        self.refused = 0
+        self.best: tuple = ()
+        self.best_at = clock.monotonic()
+        self.grown = False
+        self.told = ""
+
+    def to_the_end(self) -> Json:
+        seen = Observed(None, None)
+        try:
+            while True:
+                seen = self.observe()
+                decision = plan(self.request, seen)
+                if isinstance(decision, Done):
+                    return self.result(seen, decision.message)
+                if isinstance(decision, Wait):
+                    self.wait(seen, decision)
+                elif self.apply(seen, decision) and decision.is_last:
+                    return self.result(self.observe(), "")
+        except NoSuchController as error:
+            others = self.gateway.others_named(self.request.name)
+            error.why = error.why or (f"there is {' and '.join(others)}" if others else "")
+            raise self.with_progress(error, seen) from None
+        except RolloutError as error:
+            raise self.with_progress(error, seen) from error.__cause__
+
+    def observe(self) -> Observed:
+        seen = observe(self.gateway.controllers(), self.request)
+        base = seen.foo or seen.next
+        wanted = orphans = None
+        if base and self.request.state is not State.ROLLED_BACK:
+            wanted = self.wanted_template(base)
+        if seen.foo and takeover.needs_orphans(seen.foo):
+            orphans = self.gateway.orphans(seen.foo.selector)
+        seen = dataclasses.replace(seen, wanted=wanted, orphans=orphans, now=self.clock.stamp())
+        if base and self.start is None:
+            self.start = seen
+        return seen
+
+    def wanted_template(self, base: Controller) -> Json:
+        """The wanted template; the API server is asked once for each template it is applied to."""
+        if not self.request.asks_the_server:
+            return self.request.applied_to(base.template)
+        key = base.uid + identity.digest(base.template)
+        if self.wanted is None or self.wanted[0] != key:
+            self.wanted = (key, self.gateway.stored_template(self.request, base))
+        return self.wanted[1]
+
+    def apply(self, seen: Observed, step: Step) -> bool:
+        key = (step.action, step.name, repr(step.after))
+        if self.times_planned[key] >= SAME_STEP_LIMIT:
+            raise RolloutError(f"somebody else keeps undoing this step ({report.line(step)}): it was taken "
+                               f"{SAME_STEP_LIMIT} times", where=self.where(step.name),
+                               next_command=f"find out who changes it (an autoscaler?), then: {self.request.command()}")
+        if step.action == "scale" and step.after > step.before:
+            if self.grown:
+                self.clock.sleep(self.request.update_period)
+            self.grown = True
+        if not self.gateway.write(step.write):
+            self.refused += 1
+            if self.refused > REFUSED_LIMIT:
+                raise RolloutError(f"{step.name} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were "
+                                   f"refused", where=self.where(step.name), next_command=self.request.command())
+            return False
+        self.refused = 0
+        self.times_planned[key] += 1
+        self.steps.append(report.entry(step, self.clock.stamp()))
+        self.say(report.line(step))
+        return True
+
+    def wait(self, seen: Observed, wait: Wait) -> None:
+        """Wait for the cluster to move; raise when nothing has come nearer to the goal for progress_deadline seconds."""
+        now = self.clock.monotonic()
+        progress = self.progress(seen)
+        if progress > self.best:
+            self.best, self.best_at = progress, now
+        left = self.best_at + self.request.progress_deadline - now
+        if left <= 0:
+            raise self.stalled(seen, wait)
+        if wait.until != self.told:
+            self.told = wait.until
+            self.say(f"waiting: {wait.until}")
+        self.gateway.wait(left)
+
+    def progress(self, seen: Observed) -> tuple:
+        """Grows whenever the update comes nearer to its end: another step was taken, or more pods are available since."""
+        return (len(self.times_planned), sum(it.available for it in (seen.foo, seen.next) if it))
+
+    def stalled(self, seen: Observed, wait: Wait) -> RolloutError:
+        slow = next((it for it in (seen.next, seen.foo) if it and it.available < it.replicas), None)
+        why = diagnosis.why_not_available(slow, self.gateway.pods_of(slow, PODS_LOOKED_AT)) if slow else ""
+        back = self.request.command(State.ROLLED_BACK)
+        resume = self.request.command()
+        commands = resume if self.request.state is State.ROLLED_BACK else f"{resume}   or   {back}"
+        return RolloutError(f"no progress for {self.request.progress_deadline:g} s while waiting for this: {wait.until}",
+                            where=self.where(self.request.name), why=why, next_command=commands)
+
+    def result(self, seen: Observed, message: str) -> Json:
+        start = self.start or seen
+        changed = bool(self.steps)
+        return {"changed": changed, "steps": self.steps,
+                "rollout": report.rollout(seen) | {"images": report.images(start, seen)},
+                "diff": report.diff(start, seen) if changed else {},
+                "msg": report.sentence(self.request, seen) if changed else message}
+
+    def with_progress(self, error: RolloutError, seen: Observed) -> RolloutError:
+        if seen.foo or seen.next:
+            result = self.result(seen, "")
+            error.progress = {key: result[key] for key in ("changed", "steps", "rollout")}
+        return error
+
+    def where(self, name: str) -> str:
+        return f"ReplicationController {self.request.namespace}/{name}"

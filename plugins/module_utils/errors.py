@@ -1,0 +1,53 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The one error that users see.
+
+    RolloutError            raised by request, planner, takeover, driver, gateway and connection;
+    |                       caught once, in a module's main()
+    └── NoSuchController    raised by planner; the driver adds what else has that name
+
+What the API server answers is first told apart inside gateway.py, in a small tree of its own; only what the driver
+cannot act upon becomes a RolloutError.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+
+class RolloutError(Exception):
+    """Say what failed, on which object, why in the cluster's own words, and the next command to type.
+
+    The driver adds the steps already taken and the state of the rollout, so that a failure reports as much as a success.
+    """
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", next_command: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.why = why
+        self.next_command = next_command
+        self.progress: dict[str, t.Any] = {}
+
+    @property
+    def message(self) -> str:
+        """Everything in one paragraph, for people who read only msg."""
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        if self.why:
+            text += f": {self.why.strip()}"
+        if not text.endswith((".", "!", "?")):
+            text += "."
+        if self.next_command:
+            text += f" Next: {self.next_command}"
+        return text
+
+    def as_result(self) -> dict[str, t.Any]:
+        """The keyword arguments for fail_json()."""
+        failure = {"what": self.what, "where": self.where, "why": self.why, "next_command": self.next_command}
+        return {"changed": False, **self.progress, "msg": self.message, "failure": failure}
+
+
+class NoSuchController(RolloutError):
+    """Neither the user's controller nor one that could take its place is there."""

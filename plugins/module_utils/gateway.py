@@ -1,0 +1,472 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The only file that talks HTTP: requests with bounded retries, the three writes, and one watch on the controllers.
+
+What the API server refuses is told apart here and never leaves this file: a write whose assumption does not hold returns
+False (the driver looks again and plans again), everything else becomes a RolloutError. Sources for the rules: the API
+conventions (Retry-After, 410, bookmarks), client-go's reflector (watch from the list's resourceVersion).
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import json
+import queue
+import random
+import threading
+import time
+import typing as t
+from urllib.parse import urlencode
+
+from .connection import Connection
+from .errors import RolloutError
+from .observed import Controller
+from .request import Request
+from .simulated import SimulatedCluster
+from .steps import Create, Delete, Patch, Write
+
+Json = dict[str, t.Any]
+
+#: Seconds to connect and to wait for an answer.
+CONNECT_TIMEOUT, ANSWER_TIMEOUT = 10.0, 35.0
+#: Seconds between two tries of a request; half of each is chance. About 25 s in all before a request is given up.
+BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
+#: The longest Retry-After that is obeyed, in seconds.
+LONGEST_RETRY_AFTER = 30.0
+#: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
+WATCH_SECONDS = 60
+#: Objects of one page of a list.
+PAGE = 500
+
+_JSON = "application/json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_RETRIED = {408, 429, 500, 502, 503, 504}
+_KIND = "replicationcontrollers"
+
+
+class Gateway(t.Protocol):
+    """What the driver needs of a cluster; KubernetesGateway is a real one, SimulatedGateway serves check mode."""
+
+    def controllers(self) -> collections.abc.Mapping[str, Controller]:
+        """The ReplicationControllers of the namespace by name, as last heard of."""
+
+    def wait(self, seconds: float) -> None:
+        """Return when something may have changed, or after that time."""
+
+    def write(self, write: Write) -> bool:
+        """Carry out a write; False when what it assumes does not hold any more."""
+
+    def stored_template(self, request: Request, foo: Controller) -> Json:
+        """The wanted template as the API server would store it, by a dry run."""
+
+    def pods_of(self, controller: Controller, limit: int) -> list[Json]:
+        """Some of a controller's pods."""
+
+    def orphans(self, selector: Json) -> int:
+        """Pods with those labels that have no owner."""
+
+    def others_named(self, name: str) -> list[str]:
+        """Objects of other kinds with that name, such as "Deployment foo"."""
+
+
+class _Refused(Exception):
+    """An answer that is no success: status and the server's own Status object."""
+
+    def __init__(self, method: str, path: str, status: int, body: bytes) -> None:
+        try:
+            answer = json.loads(body)
+            self.details = answer if isinstance(answer, dict) and answer.get("kind") == "Status" else {}
+        except ValueError:
+            self.details = {}
+        self.status = status
+        self.request = f"{method} {path.partition('?')[0]}"
+        self.reason = self.details.get("message") or body[:256].decode(errors="replace").strip() or f"status {status}"
+        super().__init__(self.reason)
+
+    def is_stale(self, write: Write) -> bool:
+        """The object is not what the write assumed: a failed test, another uid, a name that is taken, or gone.
+
+        422 is both a failed test and a manifest that makes no sense; only the latter names causes.
+        """
+        if self.status == 422:
+            return isinstance(write, Patch) and not self.details.get("details", {}).get("causes")
+        return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
+
+
+class _AnswerLost(Exception):
+    """A write was sent, and nobody knows whether it landed."""
+
+
+class KubernetesGateway:
+    """A real API server, seen through one namespace."""
+
+    def __init__(self, connection: Connection, namespace: str) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._items: dict[str, Json] = {}
+        self._watch: _Watch | None = None
+        self._base = f"/api/v1/namespaces/{namespace}"
+        #: Requests sent, by method; for benchmarks and tests.
+        self.requests: collections.Counter[str] = collections.Counter()
+
+    def close(self) -> None:
+        if self._watch:
+            self._watch.stop()
+
+    def controllers(self) -> dict[str, Controller]:
+        if self._watch is None:
+            self._list()
+            self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", self._resource_version)
+        return {name: Controller.from_api(item) for name, item in self._items.items()}
+
+    def items(self) -> list[Json]:
+        """The controllers as the API server shows them."""
+        self.controllers()
+        return list(self._items.values())
+
+    def wait(self, seconds: float) -> None:
+        watch = t.cast(_Watch, self._watch)
+        watch.start(self)
+        for event in watch.events(seconds):
+            if event["type"] == "ERROR":
+                # 410: the resourceVersion is too old. Whatever it is, the list says what there is now.
+                self._list()
+                watch.restart(self._resource_version)
+            elif event["type"] == "DELETED":
+                name = event["object"]["metadata"]["name"]
+                if self._items.get(name, {}).get("metadata", {}).get("uid") == event["object"]["metadata"]["uid"]:
+                    del self._items[name]
+            else:
+                self._keep(event["object"])
+
+    def write(self, write: Write) -> bool:
+        path = f"{self._base}/{_KIND}"
+        try:
+            if isinstance(write, Create):
+                answer = self._send("POST", path, write.manifest)
+            elif isinstance(write, Patch):
+                answer = self._send("PATCH", f"{path}/{write.name}", list(write.operations), "application/json-patch+json")
+            else:
+                options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy,
+                           "preconditions": write.preconditions}
+                answer = self._send("DELETE", f"{path}/{write.name}", options)
+        except _Refused as refused:
+            if not refused.is_stale(write):
+                raise self._error(refused, write.name) from refused
+            self._look_up(write.name)
+            return False
+        except _AnswerLost:
+            return self._landed(write)
+        if isinstance(write, Delete) and answer.get("kind") == "Status":
+            self._items.pop(write.name, None)
+        else:
+            self._keep(answer)
+        return True
+
+    def stored_template(self, request: Request, foo: Controller) -> Json:
+        path = f"{self._base}/{_KIND}"
+        try:
+            if request.template is not None:
+                patch = {"spec": {"template": request.template}}
+                answer = self._send("PATCH", f"{path}/{foo.name}?dryRun=All", patch,
+                                    "application/strategic-merge-patch+json", is_write=False)
+            else:
+                definition = t.cast(Json, request.definition)
+                metadata = {"generateName": f"{foo.name[:200]}-", "labels": definition["metadata"].get("labels") or {}}
+                manifest = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata,
+                            "spec": {**definition["spec"], "replicas": 0}}
+                answer = self._send("POST", f"{path}?dryRun=All", manifest, is_write=False)
+        except _Refused as refused:
+            raise self._error(refused, request.name, "the wanted template is refused") from refused
+        return answer["spec"]["template"]
+
+    def pods_of(self, controller: Controller, limit: int) -> list[Json]:
+        query = urlencode({"labelSelector": _labels(controller.selector), "limit": limit})
+        try:
+            pods = self._send("GET", f"{self._base}/pods?{query}")["items"]
+        except _Refused:
+            return []  # they would only explain; not being allowed to see them is no reason to hide the error itself
+        return [pod for pod in pods
+                if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
+
+    def orphans(self, selector: Json) -> int:
+        pods = self._pages("pods", {"labelSelector": _labels(selector)}, only_metadata=True)[0]
+        return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ()))
+                   for pod in pods if "deletionTimestamp" not in pod["metadata"])
+
+    def others_named(self, name: str) -> list[str]:
+        found = []
+        for kind, resource in (("Deployment", "deployments"), ("StatefulSet", "statefulsets"),
+                               ("ReplicaSet", "replicasets"), ("DaemonSet", "daemonsets")):
+            try:
+                self._send("GET", f"/apis/apps/v1/namespaces/{self._namespace}/{resource}/{name}")
+            except _Refused:
+                continue
+            found.append(f"{kind} {name}")
+        return found
+
+    # One request
+
+    def _send(self, method: str, path: str, body: t.Any = None, content_type: str = _JSON,
+              is_write: bool | None = None, accept: str = _JSON) -> Json:
+        """Send a request, again and again where that is safe, and return the answer.
+
+        Raises _Refused, _AnswerLost (a write that may have landed), or RolloutError when the server cannot be reached.
+        """
+        is_write = method != "GET" if is_write is None else is_write
+        renewed = False
+        for pause in (*BACKOFF, None):
+            try:
+                status, headers, data = self._once(method, path, body, content_type, accept)
+            except _Unreachable as failure:
+                if failure.was_sent and is_write:
+                    raise _AnswerLost from failure
+                if pause is None:
+                    raise RolloutError(f"the API server at {self._connection.server} cannot be reached",
+                                       why=str(failure), next_command="run the same task again when it is back") from failure
+            else:
+                if status < 300:
+                    try:
+                        return json.loads(data)
+                    except ValueError as error:
+                        if is_write:
+                            raise _AnswerLost from error
+                        status = 500  # an answer that was cut: as good as none
+                if status == 401 and not renewed:
+                    renewed = True
+                    self._connection.renew()
+                    continue
+                if status not in _RETRIED or pause is None:
+                    raise _Refused(method, path, status, data)
+                if status == 504 and is_write:
+                    raise _AnswerLost
+                pause = max(pause, _retry_after(headers))
+            time.sleep(pause * random.uniform(0.5, 1.0) if pause in BACKOFF else pause)
+        raise RolloutError(f"{method} {path.partition('?')[0]} was given up after {len(BACKOFF) + 1} tries")
+
+    def _once(self, method: str, path: str, body: t.Any, content_type: str, accept: str) -> tuple[int, t.Any, bytes]:
+        import urllib3
+
+        headers = self._connection.headers()
+        headers["Accept"] = accept
+        if body is not None:
+            headers["Content-Type"] = content_type
+        self.requests[method] += 1
+        try:
+            answer = self._connection.pool.request(
+                method, self._connection.server + path, body=None if body is None else json.dumps(body), headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False)
+        except urllib3.exceptions.SSLError as error:
+            raise RolloutError(f"the certificate of {self._connection.server} is not accepted", why=_brief(error),
+                               next_command="give ca_cert, or look at validate_certs") from error
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
+                urllib3.exceptions.ProxyError) as error:
+            raise _Unreachable(_brief(error), was_sent=False) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _Unreachable(_brief(error), was_sent=True) from error
+        except ValueError as error:
+            raise RolloutError(f"{self._connection.server} is no address of an API server", why=_brief(error)) from error
+        return answer.status, answer.headers, answer.data
+
+    # What is there
+
+    def _list(self) -> None:
+        items, self._resource_version = self._pages(_KIND, {})
+        self._items = {item["metadata"]["name"]: item for item in items}
+
+    def _pages(self, resource: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
+        """All objects of a kind, a limited number at a time, and the resourceVersion that a watch can go on from."""
+        items: list[Json] = []
+        query = {**query, "limit": PAGE}
+        while True:
+            try:
+                page = self._send("GET", f"{self._base}/{resource}?{urlencode(query)}",
+                                  accept=_METADATA if only_metadata else _JSON)
+            except _Refused as refused:
+                raise self._error(refused, "") from refused
+            items += page["items"]
+            query["continue"] = page["metadata"].get("continue")
+            if not query["continue"]:
+                return items, page["metadata"]["resourceVersion"]
+
+    def _look_up(self, name: str) -> None:
+        """Read one controller anew: the watch may not have brought yet what made a write fail."""
+        try:
+            self._keep(self._send("GET", f"{self._base}/{_KIND}/{name}"))
+        except _Refused as refused:
+            if refused.status != 404:
+                raise self._error(refused, name) from refused
+            self._items.pop(name, None)
+
+    def _landed(self, write: Write) -> bool:
+        """Whether a write whose answer was lost has taken effect: looked up, never sent blindly again."""
+        before = self._items.get(write.name)
+        self._look_up(write.name)
+        now = self._items.get(write.name)
+        if isinstance(write, Delete):
+            return now is None or now["metadata"]["uid"] != write.preconditions["uid"] or (
+                "deletionTimestamp" in now["metadata"])
+        if now is None:
+            return False
+        if isinstance(write, Create):
+            marks = write.manifest["metadata"]["annotations"]
+            return before is None and marks.items() <= (now["metadata"].get("annotations") or {}).items()
+        return all(_holds(now, operation) for operation in write.operations if operation["op"] != "test")
+
+    def _keep(self, item: Json) -> None:
+        """Remember an object unless a newer one is known: answers and the watch overtake each other.
+
+        resourceVersions of one resource are ordered numbers (API conventions; comparable since Kubernetes 1.35, and in
+        practice with etcd ever since).
+        """
+        name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]
+        known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "0")
+        if not (known.isdigit() and version.isdigit()) or int(version) >= int(known):
+            self._items[name] = item
+
+    def _error(self, refused: _Refused, name: str, what: str = "") -> RolloutError:
+        where = f"ReplicationController {self._namespace}/{name}" if name else f"namespace {self._namespace}"
+        if refused.status == 401:
+            return RolloutError("the API server does not accept the credentials (401)", where=self._connection.server,
+                                why=refused.reason, next_command="renew the token, or check api_key and kubeconfig")
+        if refused.status == 403:
+            return RolloutError("permission denied (403)", where=where, why=refused.reason,
+                                next_command="ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
+        return RolloutError(what or f"the API server refused {refused.request} ({refused.status})", where=where,
+                            why=refused.reason)
+
+
+class _Unreachable(Exception):
+    def __init__(self, reason: str, was_sent: bool) -> None:
+        super().__init__(reason)
+        self.was_sent = was_sent
+
+
+class _Watch:
+    """The namespace's controllers as a stream of events, read by a thread of its own so that every wait can end."""
+
+    def __init__(self, connection: Connection, path: str, resource_version: str) -> None:
+        self._connection, self._path = connection, path
+        self._version = resource_version
+        self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._resume = threading.Event()
+
+    def start(self, gateway: KubernetesGateway) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, args=(gateway,), daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._resume.set()
+
+    def restart(self, resource_version: str) -> None:
+        """Go on from a new list."""
+        self._version = resource_version
+        self._resume.set()
+
+    def events(self, seconds: float) -> t.Iterator[Json]:
+        """What has come in; waits up to that time for the first."""
+        try:
+            yield self._queue.get(timeout=max(seconds, 0))
+            while True:
+                yield self._queue.get_nowait()
+        except queue.Empty:
+            return
+
+    def _read(self, gateway: KubernetesGateway) -> None:
+        import urllib3
+
+        failures = 0
+        while not self._stopped.is_set():
+            query = urlencode({"watch": "1", "allowWatchBookmarks": "1", "resourceVersion": self._version,
+                               "timeoutSeconds": WATCH_SECONDS})
+            try:
+                gateway.requests["WATCH"] += 1
+                answer = self._connection.pool.request(
+                    "GET", f"{self._connection.server}{self._path}?{query}", headers=self._connection.headers(),
+                    timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=WATCH_SECONDS + 5), retries=False,
+                    redirect=False, preload_content=False)
+                if answer.status == 200:
+                    failures = 0
+                    self._follow(answer)
+                else:
+                    answer.drain_conn()
+                    self._ask_for_a_list({"code": answer.status})
+                    failures += 1
+            except (urllib3.exceptions.HTTPError, OSError, ValueError, RolloutError):
+                failures += 1
+            if failures:
+                self._stopped.wait(BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0))
+
+    def _follow(self, answer: t.Any) -> None:
+        """Queue the events of one answer; a line that is cut ends it, and the next watch brings that event whole."""
+        rest = b""
+        for chunk in answer.stream(65536, decode_content=True):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in filter(None, lines):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    self._ask_for_a_list(event["object"])
+                    return
+                self._version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    self._queue.put(event)
+            if self._stopped.is_set():
+                return
+
+    def _ask_for_a_list(self, status: Json) -> None:
+        """Let the driver's thread list again: the requests of a list are retried and reported there."""
+        self._resume.clear()
+        self._queue.put({"type": "ERROR", "object": status})
+        self._resume.wait(WATCH_SECONDS)
+
+
+class SimulatedGateway:
+    """Check mode: the real cluster as it was, in memory. Dry runs still ask the real one; nothing is written."""
+
+    def __init__(self, real: KubernetesGateway) -> None:
+        self._cluster = SimulatedCluster(real.items())
+        self.write = self._cluster.write
+        self.controllers = self._cluster.controllers
+        self.orphans = self._cluster.orphans
+        self.stored_template = real.stored_template
+        self.others_named = real.others_named
+
+    def wait(self, seconds: float) -> None:
+        self._cluster.settle()
+
+    def pods_of(self, controller: Controller, limit: int) -> list[Json]:
+        return []
+
+
+def _labels(selector: Json) -> str:
+    return ",".join(f"{key}={value}" for key, value in selector.items())
+
+
+def _retry_after(headers: t.Any) -> float:
+    value = headers.get("Retry-After", "")
+    return min(float(value), LONGEST_RETRY_AFTER) if value.isdigit() else 0.0
+
+
+def _holds(item: t.Any, operation: Json) -> bool:
+    """Whether what an operation of a patch was to bring about is so; what the server adds by itself does not matter."""
+    for part in operation["path"].split("/")[1:]:
+        item = (item or {}).get(part.replace("~1", "/").replace("~0", "~"))
+    if operation["op"] == "remove":
+        return item is None
+    wanted = operation["value"]
+    return wanted.items() <= (item or {}).items() if isinstance(wanted, dict) else item == wanted
+
+
+def _brief(error: BaseException) -> str:
+    """The innermost reason: urllib3 wraps it in the address of a Python object."""
+    while getattr(error, "reason", None) and isinstance(error.reason, BaseException):
+        error = error.reason
+    text = " ".join(str(error).split())
+    return text.rpartition(">: ")[2][:300] or type(error).__name__

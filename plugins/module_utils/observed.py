@@ -1,0 +1,194 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the cluster shows of the two controllers. Pure; missing status fields become 0 here and nowhere else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+
+from . import identity
+from .request import Request, State, images_of
+
+Json = dict[str, t.Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Controller:
+    """One ReplicationController, in the API's words."""
+
+    name: str
+    uid: str
+    resource_version: str
+    created: str
+    labels: Json
+    annotations: Json
+    #: "Deployment/foo" when another object controls this one; its owner would undo every step.
+    owner: str
+    #: Its deletion has begun and waits for finalizers.
+    is_deleting: bool
+    template: Json
+    selector: Json
+    #: Replicas asked for (spec.replicas).
+    replicas: int
+    #: Seconds a pod must be ready to count as available.
+    min_ready_seconds: int
+    #: The controller manager has acted upon the present spec at least once, so the numbers below are about it.
+    is_observed: bool
+    #: Pods that exist and are not terminating (status.replicas).
+    current: int
+    ready: int
+    available: int
+    #: The controller manager's reason for not creating pods (a quota, an admission), or "".
+    failure: str
+
+    @classmethod
+    def from_api(cls, item: Json) -> Controller:
+        metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
+        owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
+        failures = [each for each in status.get("conditions") or []
+                    if each["type"] == "ReplicaFailure" and each["status"] == "True"]
+        return cls(
+            name=metadata["name"],
+            uid=metadata.get("uid", ""),
+            resource_version=metadata.get("resourceVersion", ""),
+            created=metadata.get("creationTimestamp") or "",
+            labels=metadata.get("labels") or {},
+            annotations=metadata.get("annotations") or {},
+            owner=f"{owners[0]['kind']}/{owners[0]['name']}" if owners else "",
+            is_deleting=bool(metadata.get("deletionTimestamp")),
+            template=spec["template"],
+            selector=spec.get("selector") or {},
+            replicas=spec.get("replicas", 1),
+            min_ready_seconds=spec.get("minReadySeconds", 0),
+            is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
+            current=status.get("replicas", 0),
+            ready=status.get("readyReplicas", 0),
+            available=status.get("availableReplicas", 0),
+            failure=failures[0].get("message", "") if failures else "",
+        )
+
+    @property
+    def images(self) -> dict[str, str]:
+        return images_of(self.template)
+
+    @property
+    def pods_at_most(self) -> int:
+        """Pods that exist or may be created at any moment. Right only when is_observed."""
+        return max(self.replicas, self.current)
+
+    @property
+    def is_settled(self) -> bool:
+        """Every pod asked for is available and no other exists (DeploymentComplete of the Deployment controller)."""
+        return self.is_observed and self.current == self.replicas and self.available == self.replicas
+
+    @property
+    def is_empty(self) -> bool:
+        """No pod is left but terminating ones, and none will be created."""
+        return self.is_observed and self.replicas == 0 and self.current == 0
+
+    @property
+    def partner(self) -> str | None:
+        return self.annotations.get(identity.PARTNER)
+
+    @property
+    def partner_uid(self) -> str | None:
+        return self.annotations.get(identity.PARTNER_UID)
+
+    @property
+    def desired(self) -> int | None:
+        """How many replicas this one has to reach in the update in progress; 0 on the one that shrinks."""
+        return _count(self.annotations.get(identity.DESIRED))
+
+    @property
+    def original(self) -> int | None:
+        """The size of the user's controller when the update in progress began."""
+        return _count(self.annotations.get(identity.ORIGINAL))
+
+    @property
+    def is_marked(self) -> bool:
+        """An update is in progress, or a client died before it could clean up."""
+        return any(mark in self.annotations for mark in identity.MARKS)
+
+    @property
+    def is_next(self) -> bool:
+        """It was made to carry the new template of an update that has not ended."""
+        return self.is_marked and self.last_rollout.get("outcome") == "updating"
+
+    @property
+    def takeover(self) -> Json | None:
+        """What the takeover in progress needs to be finished from this controller alone."""
+        return _record(self.annotations.get(identity.TAKEOVER))
+
+    @property
+    def last_rollout(self) -> Json:
+        """Outcome, from, to and time of the last update, or {}."""
+        return _record(self.annotations.get(identity.LAST_ROLLOUT)) or {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Observed:
+    """Everything the planner decides upon."""
+
+    foo: Controller | None
+    next: Controller | None
+    #: The wanted template as the API server would store it; None where the request has none (a rollback).
+    wanted: Json | None = None
+    #: The present time in RFC 3339, only to be written down.
+    now: str = ""
+    #: Pods of the takeover that have no owner yet; None where nobody has looked.
+    orphans: int | None = None
+    #: Controllers that an interrupted `kubectl rolling-update` of foo has left, by name.
+    kubectl_left: tuple[str, ...] = ()
+
+
+def observe(controllers: t.Mapping[str, Controller], request: Request) -> Observed:
+    """Find the two controllers of the update among all of the namespace."""
+    foo = controllers.get(request.name)
+    return Observed(foo, _pick_next(controllers, request, foo), kubectl_left=_left_by_kubectl(controllers, request.name))
+
+
+def expected_next(request: Request, foo: Controller) -> tuple[str, str]:
+    """Name and deployment label of the next controller that this request, applied to foo as it is, asks for."""
+    content = request.content(foo.template, foo.selector)
+    value = identity.label_value(content, own_label(request, foo))
+    return request.next_name or identity.next_name(foo.name, value), value
+
+
+def own_label(request: Request, foo: Controller) -> str | None:
+    """The deployment label's value on foo, or None before its first update."""
+    labels = foo.template.get("metadata", {}).get("labels") or {}
+    return foo.selector.get(request.label_key, labels.get(request.label_key))
+
+
+def _pick_next(controllers: t.Mapping[str, Controller], request: Request, foo: Controller | None) -> Controller | None:
+    """The controller foo names, or the request names, or the one that names foo as its partner."""
+    names = [(foo.takeover or {}).get("next"), foo.partner] if foo else []
+    names.append(request.next_name)
+    if foo and request.state is not State.ROLLED_BACK:
+        names.append(expected_next(request, foo)[0])
+    names += sorted(name for name, each in controllers.items() if each.partner == request.name)
+    return next((controllers[name] for name in names if name in controllers), None)
+
+
+def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tuple[str, ...]:
+    """Names of the controllers that `kubectl rolling-update` was moving foo's pods to when it was interrupted."""
+    foo = controllers.get(name)
+    named = foo.annotations.get(identity.KUBECTL_NEXT) if foo else None
+    found = {each for each, it in controllers.items() if it.annotations.get(identity.KUBECTL_SOURCE) == name}
+    return tuple(sorted(found | {each for each in (named,) if each in controllers}))
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _record(text: str | None) -> Json | None:
+    try:
+        record = json.loads(text or "null")
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

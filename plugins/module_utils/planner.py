@@ -1,0 +1,348 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state table (design section 4): what to do next, from what is observed and what is asked.
+
+Two rules. All transitions live here and in takeover.py; nothing is remembered between two calls, so that a task run again
+after a kill is the same as the next turn of the loop. And this file knows no clock, no network and no Ansible.
+
+Each row of the table is quoted above the lines that decide it; the order of the rows is the order of the table.
+"foo" is the controller the user names, "next" the one that carries the new template.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import identity, takeover
+from .errors import NoSuchController, RolloutError
+from .observed import Controller, Observed, expected_next, own_label
+from .request import Request, State
+from .steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, patch, scale
+from .thresholds import grow_to, resolve_fenceposts, shrink_to
+
+Json = dict[str, t.Any]
+
+
+def plan(request: Request, seen: Observed) -> Decision:
+    """The next step, or what to wait for, or the end.
+
+    Raises RolloutError for the rows of the table that are errors.
+    """
+    if seen.foo:
+        _refuse_owned(request, seen.foo)
+        _refuse_next(request, seen.foo)
+    if seen.kubectl_left:
+        raise _interrupted_kubectl(request, seen)
+    if request.state is State.ROLLED_BACK:
+        return _back(request, seen)
+    return _forward(request, seen)
+
+
+def _forward(request: Request, seen: Observed) -> Decision:
+    foo, next, wanted = seen.foo, seen.next, seen.wanted or {}
+    # | foo | next | condition | step |
+    # | - | - | | error: no such controller |
+    if foo is None and next is None:
+        raise NoSuchController("there is no such ReplicationController", where=_where(request))
+    # | - | yes | ... |
+    if foo is None:
+        return _without_foo(request, seen, t.cast(Controller, next))
+    # | yes | - | takeover mark on foo | finish the takeover |
+    if identity.TAKEOVER in foo.annotations:
+        return takeover.finish(request, seen)
+    if next is None:
+        # | yes | - | foo already has the wanted template | done, unchanged (stale marks of a dead rollout are cleaned) |
+        if identity.same_template(foo.template, wanted, request.label_key):
+            return _clean(seen, foo, None) or Done(f"{foo.name} already has the wanted template")
+        # | yes | - | else | mark foo, create next with 0 replicas, desired = foo's size; rollout |
+        return _begin(request, seen, foo)
+    # | yes | yes | uid or partner name does not match | error: next belongs to something else |
+    _refuse_stranger(request, foo, next)
+    if next.is_deleting:
+        return Wait(f"{next.name} is gone")
+    # | yes | yes | next's template is not the wanted one | error: another update is in progress |
+    if not _carries_the_wanted_template(request, foo, next, wanted):
+        raise _another_update(request, next)
+    # | yes | yes | desired missing on next | fill it in; rollout |
+    desired = _desired(foo, next)
+    decision = _mark_both(seen, "updating", grows=next, shrinks=foo, desired=desired)
+    # | yes | yes | sizes not there yet | a scale step |
+    decision = decision or _roll(request, grows=next, shrinks=foo, desired=desired)
+    if decision:
+        return decision
+    # | yes (0) | yes (all available) | no next_name | takeover |
+    if request.next_name is None:
+        return takeover.park(request, foo, next, desired)
+    # | yes (0) | yes (all available) | next_name given | delete foo, clear next's marks; done |
+    return _delete(foo)
+
+
+def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision:
+    if next.partner == request.name and not next.is_deleting:
+        # | - | yes | next is foo's partner | takeover, foo recreated first (parked) |
+        if request.next_name is None:
+            return takeover.recreate(request, next, _desired(next, next))
+        # The same with next_name given: foo was to be deleted anyway. What is missing of next's size is made up for.
+        return _finish_next(request, seen, next)
+    # | - | yes | next_name given, template as wanted, no marks | done, unchanged: that update has ended |
+    if request.next_name and not next.is_marked and next.name == request.next_name:
+        if identity.same_template(next.template, seen.wanted or {}, request.label_key):
+            return Done(f"{next.name} already has the wanted template, and {request.name} is gone")
+        raise NoSuchController(
+            f"it is gone, and {next.name} has another template ({_images(next.images)})", where=_where(request),
+            next_command=request.command().replace(f"name={request.name}", f"name={next.name}", 1),
+        )
+    raise NoSuchController("there is no such ReplicationController", where=_where(request))
+
+
+def _back(request: Request, seen: Observed) -> Decision:
+    foo, next = seen.foo, seen.next
+    # No foo: error, not found.
+    if foo is None:
+        hint = f"its update had begun: {next.name} is there ({_images(next.images)})" if next else ""
+        raise NoSuchController("there is no such ReplicationController", where=_where(request), why=hint)
+    # The takeover's first patch is the point of no return: from there it is finished, and the row below says the rest.
+    if identity.TAKEOVER in foo.annotations:
+        return takeover.finish(request, seen)
+    # No next: error that suggests a new update, except that a rollback which has already ended is unchanged.
+    if next is None:
+        if foo.is_marked or foo.last_rollout.get("outcome") == "rolled_back":
+            return _clean(seen, foo, "rolled_back") or Done(f"{foo.name} is rolled back already")
+        raise _nothing_to_roll_back(request, foo)
+    _refuse_stranger(request, foo, next)
+    if next.is_deleting:
+        return Wait(f"{next.name} is gone")
+    # Both present: desired = N on foo, 0 on next, the same rollout with places traded, then next is deleted.
+    desired = _desired(foo, next)
+    decision = _mark_both(seen, "rolling back", grows=foo, shrinks=next, desired=desired)
+    return decision or _roll(request, grows=foo, shrinks=next, desired=desired) or _delete(next)
+
+
+def _begin(request: Request, seen: Observed, foo: Controller) -> Step:
+    """Mark foo, then create next: the mark (whose absence is tested) keeps a second client from creating another one."""
+    request.refuse_selector_of(foo.selector)
+    name, value = expected_next(request, foo)
+    # After an update that lost its next, foo may have shrunk already: the size of then counts.
+    desired = max(foo.replicas, foo.original or 0)
+    marks = {identity.PARTNER: name, identity.DESIRED: "0", identity.ORIGINAL: str(desired)}
+    if foo.partner_uid or any(foo.annotations.get(key) != mark for key, mark in marks.items()):
+        changes = {**marks, identity.PARTNER_UID: None}
+        return Step(Action.ANNOTATE, foo.name, patch(foo, *annotate(foo, changes)), after=f"partner {name}")
+    manifest = _next_manifest(request, seen, foo, name, value, desired)
+    return Step(Action.CREATE, name, Create(manifest), after=Controller.from_api(manifest).images)
+
+
+def _next_manifest(request: Request, seen: Observed, foo: Controller, name: str, value: str, desired: int) -> Json:
+    """The next controller: foo's labels and annotations (or the definition's), the wanted template, 0 replicas."""
+    template = identity.with_label(seen.wanted or {}, request.label_key, value)
+    labels, annotations = foo.labels, foo.annotations
+    selector, min_ready_seconds = foo.selector, foo.min_ready_seconds
+    if request.definition is not None:
+        metadata, spec = request.definition["metadata"], request.definition["spec"]
+        labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+        selector = spec.get("selector") or {
+            key: each for key, each in template["metadata"]["labels"].items() if key != request.label_key}
+        min_ready_seconds = spec.get("minReadySeconds", 0)
+    if request.min_ready_seconds is not None:
+        min_ready_seconds = request.min_ready_seconds
+    marks = {
+        identity.PARTNER: foo.name,
+        identity.PARTNER_UID: foo.uid,
+        identity.DESIRED: str(desired),
+        identity.ORIGINAL: str(desired),
+        identity.LAST_ROLLOUT: _record("updating", foo, Controller.from_api(
+            {"metadata": {"name": name}, "spec": {"template": template}}), seen.now),
+    }
+    kept = {key: each for key, each in annotations.items() if key not in identity.NOT_COPIED}
+    return {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {
+            "name": name,
+            "namespace": request.namespace,
+            "labels": {**labels, request.label_key: value},
+            "annotations": {**kept, **marks},
+        },
+        "spec": {
+            "replicas": 0,
+            "selector": {**selector, request.label_key: value},
+            "template": template,
+            "minReadySeconds": min_ready_seconds,
+        },
+    }
+
+
+def _mark_both(seen: Observed, outcome: str, *, grows: Controller, shrinks: Controller, desired: int) -> Step | None:
+    """Direction and goal on both; first on the one that grows, so that the goal is never on neither.
+
+    One rule for a uid not yet known, for marks that somebody removed, and for an update that turns round.
+    """
+    for it, partner, goal in ((grows, shrinks, desired), (shrinks, grows, 0)):
+        marks = {identity.PARTNER: partner.name, identity.PARTNER_UID: partner.uid,
+                 identity.DESIRED: str(goal), identity.ORIGINAL: str(desired)}
+        changes = {key: mark for key, mark in marks.items() if it.annotations.get(key) != mark}
+        if changes:
+            if it is grows and it.last_rollout.get("outcome") != outcome:
+                changes[identity.LAST_ROLLOUT] = _record(outcome, shrinks, grows, seen.now)
+            return Step(Action.ANNOTATE, it.name, patch(it, *annotate(it, changes)),
+                        before=it.desired, after=f"{outcome}, {goal} desired")
+    return None
+
+
+def _roll(request: Request, *, grows: Controller, shrinks: Controller, desired: int) -> Decision | None:
+    """One change of a size, or a wait, or None when the one has everything and the other nothing.
+
+    Both numbers are trusted only when the controller manager has seen the size they are about: before, pods may still be
+    on their way in or out.
+    """
+    surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
+    if grows.replicas > desired:
+        return scale(grows, desired)
+    if shrinks.is_observed:
+        size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinks.pods_at_most)
+        if size > grows.replicas:
+            return scale(grows, size)
+    if grows.is_observed:
+        size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
+                         growing_available=min(grows.available, grows.replicas))
+        if size < shrinks.replicas:
+            return scale(shrinks, size)
+    if grows.is_settled and grows.replicas == desired and shrinks.is_empty:
+        return None
+    return Wait(f"{grows.name} {grows.available}/{desired} available, {shrinks.name} {shrinks.current}")
+
+
+def _delete(controller: Controller) -> Step:
+    """Delete a controller that has no pods; refused by the server if anything about it has changed since."""
+    preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
+    return Step(Action.DELETE, controller.name, Delete(controller.name, "Background", preconditions),
+                before=controller.replicas)
+
+
+def _finish_next(request: Request, seen: Observed, next: Controller) -> Decision:
+    """foo is gone and next stays under its own name: all of it available, then without marks."""
+    desired = _desired(next, next)
+    if next.replicas < desired:
+        return scale(next, desired)
+    if not next.is_settled:
+        return Wait(f"{next.name} {next.available}/{next.replicas} available")
+    record = {**next.last_rollout, "outcome": "updated", "to": next.images, "time": seen.now}
+    return _clear(next, identity.canonical(record), "updated", is_last=True)
+
+
+def _clean(seen: Observed, foo: Controller, outcome: str | None) -> Decision | None:
+    """Give foo its size back and remove the marks of an update whose next is gone; None if there are none."""
+    if not foo.is_marked:
+        return None
+    if foo.replicas < (foo.original or 0):
+        return scale(foo, t.cast(int, foo.original), Action.RESTORE)
+    if not foo.is_settled:
+        return Wait(f"{foo.name} {foo.available}/{foo.replicas} available")
+    if outcome is None:
+        return _clear(foo, None, "no update in progress")
+    before = foo.last_rollout.get("from") if foo.last_rollout.get("outcome") == "rolling back" else None
+    record = {"outcome": outcome, "from": before or {}, "to": foo.images, "time": seen.now}
+    return _clear(foo, identity.canonical(record), outcome)
+
+
+def _clear(it: Controller, record: str | None, after: str, is_last: bool = False) -> Step:
+    changes: dict[str, str | None] = {key: None for key in identity.MARKS if key in it.annotations}
+    if record is not None:
+        changes[identity.LAST_ROLLOUT] = record
+    return Step(Action.ANNOTATE, it.name, patch(it, *annotate(it, changes)), before=f"{it.desired} desired",
+                after=after, is_last=is_last)
+
+
+def _desired(foo: Controller, next: Controller) -> int:
+    """The size the update has to reach: what was written down when it began.
+
+    Where somebody removed that, the larger goal of the two; where those are gone too, the pods asked for in all.
+    """
+    for it in (foo, next):
+        if it.original is not None:
+            return it.original
+    goals = max(foo.desired or 0, next.desired or 0)
+    return goals or (next.replicas if foo is next else foo.replicas + next.replicas)
+
+
+def _carries_the_wanted_template(request: Request, foo: Controller, next: Controller, wanted: Json) -> bool:
+    if request.next_name not in (None, next.name):
+        return False
+    if identity.same_template(next.template, wanted, request.label_key):
+        return True
+    # Where the server has a say, two dry runs may differ (an admission that adds the time): the hash of the request does not.
+    return request.asks_the_server and own_label(request, next) == expected_next(request, foo)[1]
+
+
+def _record(outcome: str, before: Controller, after: Controller, now: str) -> str:
+    return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images, "time": now})
+
+
+def _refuse_owned(request: Request, foo: Controller) -> None:
+    if foo.owner:
+        raise RolloutError(f"it is controlled by {foo.owner}, which would undo every step", where=_where(request),
+                           next_command=f"update {foo.owner} instead")
+
+
+def _refuse_next(request: Request, foo: Controller) -> None:
+    if foo.is_next and foo.partner:
+        raise RolloutError(f"it is the next controller of an update of {foo.partner}: name that one", where=_where(request),
+                           next_command=request.command().replace(f"name={foo.name}", f"name={foo.partner}", 1))
+
+
+def _refuse_stranger(request: Request, foo: Controller, next: Controller) -> None:
+    """Refuse a next that any mark contradicts, or that no complete pair of marks (name and uid) speaks for."""
+    marks = ((next.partner, foo.name), (next.partner_uid, foo.uid), (foo.partner, next.name), (foo.partner_uid, next.uid))
+    contradicted = any(mark not in (None, fact) for mark, fact in marks)
+    proven = (next.partner and next.partner_uid) or (foo.partner and foo.partner_uid)
+    if proven and not contradicted:
+        return
+    of = f"of a {next.partner} with uid {next.partner_uid}" if next.partner else "of no update of " + foo.name
+    raise RolloutError(
+        f"{next.name} exists and is not this update's next controller: it is one {of}; it has {next.replicas} replicas "
+        f"of {_images(next.images)}",
+        where=_where(request),
+        next_command=f"kubectl -n {request.namespace} delete rc {next.name}   (if it is not needed; or give another next_name)",
+    )
+
+
+def _another_update(request: Request, next: Controller) -> RolloutError:
+    return RolloutError(
+        f"another update is in progress: to {_images(next.images)} ({next.name}, {next.available} of {next.replicas} "
+        f"available); finish it or roll it back first",
+        where=_where(request),
+        next_command=f"{request.command(State.UPDATED, next.images)}   or   {request.command(State.ROLLED_BACK)}",
+    )
+
+
+def _nothing_to_roll_back(request: Request, foo: Controller) -> RolloutError:
+    before = foo.last_rollout.get("from") or {}
+    last = f" The last update, from {_images(before)}, has ended" if before else ""
+    return RolloutError(
+        f"there is no update in progress to roll back.{last}" + (": update to the earlier image to go back" if last else ""),
+        where=_where(request),
+        next_command=request.command(State.UPDATED, before or {"": "THE-EARLIER-IMAGE"}),
+    )
+
+
+def _interrupted_kubectl(request: Request, seen: Observed) -> RolloutError:
+    names, foo = ", ".join(seen.kubectl_left), seen.foo
+    size = foo.annotations.get("kubectl.kubernetes.io/original-replicas", foo.replicas) if foo else "N"
+    return RolloutError(
+        f"kubectl rolling-update was interrupted: {names} holds a part of its pods; finish that with the same kubectl, or "
+        f"go back by hand",
+        where=_where(request),
+        next_command=f"kubectl -n {request.namespace} scale rc {request.name} --replicas={size}; kubectl -n "
+        f"{request.namespace} delete rc {names}; kubectl -n {request.namespace} annotate rc {request.name} "
+        f"{identity.KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-",
+    )
+
+
+def _where(request: Request) -> str:
+    return f"ReplicationController {request.namespace}/{request.name}"
+
+
+def _images(images: t.Mapping[str, str]) -> str:
+    return ", ".join(dict.fromkeys(images.values())) or "no image"

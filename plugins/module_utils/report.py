@@ -1,0 +1,131 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The words of a task's result: the state of a rollout, one step, one line of progress (design section 6). Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import identity
+from .observed import Controller, Observed
+from .request import Request, State
+from .steps import Step
+
+Json = dict[str, t.Any]
+
+
+def rollout(seen: Observed) -> Json:
+    """Where the rollout stands: phase, direction, and both controllers in numbers.
+
+    phase is complete (no update is in progress), progressing, or taking_over.
+    """
+    foo, next = seen.foo, seen.next
+    survivor = foo or next
+    phase, direction = "complete", None
+    if foo and identity.TAKEOVER in foo.annotations:
+        phase, direction = "taking_over", "forward"
+    elif foo and next and next.partner == foo.name or foo and foo.is_marked:
+        phase = "progressing"
+        direction = "back" if foo.desired else "forward"
+    elif foo is None and next and next.is_marked:
+        phase, direction = "progressing", "forward"
+    began = (next or survivor).last_rollout if survivor else {}
+    if direction == "back" and foo:
+        began = foo.last_rollout
+    return {
+        "phase": phase,
+        "direction": direction,
+        "controller": _numbers(foo),
+        "next": _numbers(next) if next and phase != "complete" else None,
+        "desired": _goal(foo, next),
+        "since": began.get("time") if phase != "complete" else None,
+        "last_rollout": (survivor.last_rollout or None) if survivor and phase == "complete" else None,
+    }
+
+
+def commands(seen: Observed, namespace: str) -> Json:
+    """What to type to go on with an update in progress, and to go back; None where there is nothing to do."""
+    foo, next, state = seen.foo, seen.next, rollout(seen)
+    if state["phase"] == "complete" or foo is None and next is None:
+        return {"resume_command": None, "rollback_command": None}
+    name = foo.name if foo else next.partner or next.name
+    before, after = (foo.images if foo else {}), (next or foo).images
+    key, given_name = identity.DEPLOYMENT_LABEL, None
+    if foo and foo.takeover:
+        before, after, key = foo.takeover.get("from", {}), foo.images, foo.takeover.get("label", key)
+    elif foo and next:
+        differing = [each for each, value in next.selector.items() if foo.selector.get(each) != value]
+        key = key if key in differing or not differing else differing[0]
+        given_name = None if next.name == identity.next_name(name, next.selector.get(key, "")) else next.name
+    request = Request(name=name, namespace=namespace, next_name=given_name, label_key=key)
+    back = request.command(State.ROLLED_BACK)
+    changed = {container: image for container, image in after.items() if before.get(container) != image}
+    forward = dataclasses.replace(request, images=changed).command()
+    return {"resume_command": back if state["direction"] == "back" else forward,
+            "rollback_command": None if state["phase"] == "taking_over" or foo is None else back}
+
+
+def images(start: Observed, end: Observed) -> Json:
+    """The images of the user's pods before the update and now."""
+    mark = start.foo.takeover if start.foo else None
+    before, after = start.foo or start.next, end.foo or end.next
+    return {"before": mark.get("from", {}) if mark else before.images if before else {},
+            "after": after.images if after else {}}
+
+
+def diff(start: Observed, end: Observed) -> Json:
+    """The pod template before and after, for diff mode."""
+    before, after = start.foo or start.next, end.foo or end.next
+    return {"before": {"template": before.template} if before else {}, "after": {"template": after.template} if after else {}}
+
+
+def entry(step: Step, at: str) -> Json:
+    """One element of `steps`."""
+    return {"action": str(step.action), "kind": "ReplicationController", "name": step.name,
+            "from": step.before, "to": step.after, "at": at}
+
+
+def line(step: Step) -> str:
+    """One line of progress: names, sizes and images only, never what could hold a secret."""
+    if step.action in ("scale", "restore"):
+        change = f"{step.before} -> {step.after} replicas"
+    elif step.action == "create":
+        change = f"with {_images(step.after)}"
+    elif step.action == "rename":
+        change = f"takes over {_images(step.after)}"
+    elif step.action == "delete":
+        change = "its pods stay" if step.before else "it has no pods"
+    else:
+        change = str(step.after)
+    return f"{step.action} {step.name}: {change}"
+
+
+def sentence(request: Request, seen: Observed) -> str:
+    """What has become of the user's controller, when something was done."""
+    survivor = seen.foo or seen.next
+    if survivor is None:
+        return f"{request.name} is gone"
+    done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with"}[request.state]
+    taken = f", which takes the place of {request.name}" if survivor.name != request.name else ""
+    return (f"{survivor.name}{taken} {done} {_images(survivor.images)}: "
+            f"{survivor.available} of {survivor.replicas} replicas available")
+
+
+def _numbers(it: Controller | None) -> Json | None:
+    if it is None:
+        return None
+    return {"name": it.name, "uid": it.uid, "replicas": it.replicas, "available": it.available, "images": it.images}
+
+
+def _goal(foo: Controller | None, next: Controller | None) -> int | None:
+    for it in (foo, next):
+        if it and it.original is not None:
+            return it.original
+    return foo.replicas if foo else next.replicas if next else None
+
+
+def _images(images: t.Any) -> str:
+    return ", ".join(dict.fromkeys(images.values())) if images else "no image"

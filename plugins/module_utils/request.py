@@ -1,0 +1,350 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the user asks for, validated. Nobody above this file looks at a module's parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+import typing as t
+
+from . import identity
+from .errors import RolloutError
+from .thresholds import Size
+
+Json = dict[str, t.Any]
+
+#: The options of the rollout itself; each is documented in plugins/doc_fragments/rollout.py.
+ARGUMENT_SPEC: Json = dict(
+    name=dict(type="str", required=True),
+    namespace=dict(type="str", default="default"),
+    next_name=dict(type="str"),
+    image=dict(type="str"),
+    container=dict(type="str"),
+    images=dict(type="dict"),
+    template=dict(type="dict"),
+    definition=dict(type="raw"),
+    src=dict(type="path"),
+    state=dict(type="str", choices=["updated", "rolled_back", "restarted"], default="updated"),
+    deployment_label_key=dict(type="str", default=identity.DEPLOYMENT_LABEL),
+    max_surge=dict(type="str", default="1"),
+    max_unavailable=dict(type="str", default="0"),
+    min_ready_seconds=dict(type="int"),
+    update_period=dict(type="float", default=0),
+    progress_deadline=dict(type="float", default=600),
+)
+
+#: The ways to say what the next pods look like; one of them at a time.
+CHANGES = ("image", "images", "template", "definition", "src")
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+class State(enum.StrEnum):
+    """What the user wants to have when the task ends."""
+
+    #: The pods of the user's controller have the wanted template.
+    UPDATED = "updated"
+    #: The rollout in progress is undone.
+    ROLLED_BACK = "rolled_back"
+    #: Every pod is new, from the same template.
+    RESTARTED = "restarted"
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """One task's wish: which controller, what its pods shall look like, and how gently to get there."""
+
+    name: str
+    namespace: str = "default"
+    state: State = State.UPDATED
+    #: The user's name for the next controller; the first one is then deleted at the end instead of taken over.
+    next_name: str | None = None
+    #: Images by container name; a key of "" stands for "the container that this image belongs to".
+    images: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    #: A partial pod template, merged by the API server (strategic merge patch).
+    template: Json | None = None
+    #: A whole next controller, as `kubectl rolling-update -f` took it.
+    definition: Json | None = None
+    label_key: str = identity.DEPLOYMENT_LABEL
+    max_surge: Size = Size(1)
+    max_unavailable: Size = Size(0)
+    #: Seconds a new pod must be ready to count as available; None keeps what the controller has.
+    min_ready_seconds: int | None = None
+    #: Seconds between two turns.
+    update_period: float = 0
+    #: Seconds without progress before the task fails.
+    progress_deadline: float = 600
+
+    @property
+    def asks_the_server(self) -> bool:
+        """Whether only the API server can tell what the wanted template looks like when stored (by a dry run)."""
+        return self.state is State.UPDATED and (self.template is not None or self.definition is not None)
+
+    def applied_to(self, template: Json) -> Json:
+        """The wanted template for a change that needs no server: images, or a restart.
+
+        Raises RolloutError for a container that is not there or not clear.
+        """
+        if self.state is State.RESTARTED:
+            # No time in it: the same request must name the same next controller on every rerun (design section 3).
+            token = identity.digest(identity.without_label(template, self.label_key))
+            metadata = template.get("metadata") or {}
+            annotations = {**(metadata.get("annotations") or {}), identity.RESTART: token}
+            return {**template, "metadata": {**metadata, "annotations": annotations}}
+        wanted = template
+        for container, image in self.images.items():
+            wanted = _with_image(wanted, container, image, self.name)
+        return wanted
+
+    def content(self, template: Json, selector: Json) -> Json:
+        """What the next controller's name is a hash of: the request, over the template it is applied to."""
+        content: Json = {"selector": {key: value for key, value in selector.items() if key != self.label_key}}
+        if self.definition is not None:
+            spec = self.definition["spec"]
+            return {"selector": spec.get("selector"), "template": spec["template"]}
+        if self.template is not None:
+            return {**content, "template": identity.without_label(template, self.label_key), "patch": self.template}
+        return {**content, "template": identity.without_label(self.applied_to(template), self.label_key)}
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells whether two tasks ask for the same pods, whatever the controller looks like at that moment."""
+        return identity.digest([self.state, dict(self.images), self.template, self.definition])
+
+    def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None) -> str:
+        """The ad-hoc command that a user types next: this task again, or with another state or other images."""
+        options: Json = {"name": self.name}
+        if self.namespace != "default":
+            options["namespace"] = self.namespace
+        if self.next_name and images is None:
+            options["next_name"] = self.next_name
+        if self.label_key != identity.DEPLOYMENT_LABEL:
+            options["deployment_label_key"] = self.label_key
+        state = state or self.state
+        if state is not State.UPDATED:
+            options["state"] = str(state)
+        else:
+            images = self.images if images is None else images
+            if len(images) == 1:
+                ((container, image),) = images.items()
+                options |= {"image": image, **({"container": container} if container else {})}
+            elif images:
+                options["images"] = dict(images)
+            else:
+                return "run the same task again"
+        if "images" in options:
+            arguments = identity.canonical(options)
+        else:
+            arguments = " ".join(f"{key}={value}" for key, value in options.items())
+        return f"ansible localhost -m baton.kubernetes.rolling_update -a '{arguments}'"
+
+    def refuse_selector_of(self, foo_selector: Json) -> None:
+        """Refuse a definition whose selector would take the pods of the controller it follows.
+
+        Source: kubectl rolling-update ("must specify a matching key with non-equal value in Selector").
+        """
+        selector = self.definition["spec"].get("selector") if self.definition else None
+        if selector and not any(foo_selector.get(key, value) != value for key, value in selector.items()):
+            raise RolloutError(
+                f"the definition's selector {_labels(selector)} does not differ from the selector of {self.name} "
+                f"({_labels(foo_selector)}): give at least one of its keys another value, or leave the selector out"
+            )
+
+    @classmethod
+    def from_params(cls, params: Json) -> Request:
+        """Read a module's parameters: the one place where "" (an empty AWX survey answer) becomes "not given".
+
+        Raises RolloutError with one sentence for whatever makes no sense.
+        """
+        given = {key: value for key, value in params.items() if value is not None and value != "" and value != {}}
+        state = State(given.get("state", State.UPDATED))
+        changes = [option for option in CHANGES if option in given]
+        if state is State.UPDATED and not changes:
+            raise RolloutError("nothing to update: give one of image, images, template, definition or src")
+        if len(changes) > 1:
+            raise RolloutError(f"{' and '.join(changes)} are both given: say what changes in one way only")
+        if state is State.RESTARTED and changes:
+            raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use state=updated")
+        if "container" in given and "image" not in given:
+            raise RolloutError("container is given without image")
+
+        name = _name("name", given.get("name", ""))
+        definition = _definition(given)
+        next_name = given.get("next_name")
+        if definition is not None and definition["metadata"].get("name"):
+            defined_name = definition["metadata"]["name"]
+            if next_name not in (None, defined_name):
+                raise RolloutError(f"next_name is {next_name} and the definition is named {defined_name}: give one name")
+            next_name = defined_name
+        if next_name is not None and _name("next_name", next_name) == name:
+            raise RolloutError(f"the next controller may not be named {name} as well: both exist during the update")
+        namespace = given.get("namespace", "default")
+        if not _NAMESPACE.fullmatch(namespace):
+            raise RolloutError(f"namespace {namespace!r} is no namespace's name")
+        if definition is not None and definition["metadata"].get("namespace", namespace) != namespace:
+            raise RolloutError(
+                f"the definition is for namespace {definition['metadata']['namespace']}, the task for {namespace}"
+            )
+
+        max_surge, max_unavailable = (_size(option, given.get(option, default))
+                                      for option, default in (("max_surge", "1"), ("max_unavailable", "0")))
+        if max_surge.value == 0 and max_unavailable.value == 0:
+            raise RolloutError("max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1")
+        images = given.get("images", {})
+        if "image" in given:
+            images = {given.get("container", ""): given["image"]}
+        for container, image in images.items():
+            _image(container, image)
+        return cls(
+            name=name,
+            namespace=namespace,
+            state=state,
+            next_name=next_name,
+            images=images,
+            template=given.get("template"),
+            definition=definition,
+            label_key=_label_key(params.get("deployment_label_key")),
+            max_surge=max_surge,
+            max_unavailable=max_unavailable,
+            min_ready_seconds=_not_negative("min_ready_seconds", given.get("min_ready_seconds")),
+            update_period=_not_negative("update_period", given.get("update_period", 0)),
+            progress_deadline=_positive("progress_deadline", given.get("progress_deadline", 600)),
+        )
+
+
+def images_of(template: Json) -> dict[str, str]:
+    """Images by container name, init containers included."""
+    spec = template.get("spec") or {}
+    containers = (spec.get("initContainers") or []) + (spec.get("containers") or [])
+    return {container["name"]: container.get("image", "") for container in containers}
+
+
+def repository(image: str) -> str:
+    """The image's name without tag and digest."""
+    image = image.partition("@")[0]
+    head, slash, last = image.rpartition("/")
+    return head + slash + last.partition(":")[0]
+
+
+def _with_image(template: Json, container: str, image: str, controller: str) -> Json:
+    spec = template["spec"]
+    chosen = container or _container_for(image, spec["containers"], controller)
+    if chosen not in images_of(template):
+        raise RolloutError(
+            f"there is no container {chosen} in the template of {controller}; it has: {', '.join(images_of(template))}"
+        )
+
+    def renewed(containers: list[Json]) -> list[Json]:
+        return [{**each, "image": image} if each["name"] == chosen else each for each in containers]
+
+    changed = {field: renewed(spec[field]) for field in ("initContainers", "containers") if spec.get(field)}
+    return {**template, "spec": {**spec, **changed}}
+
+
+def _container_for(image: str, containers: list[Json], controller: str) -> str:
+    if len(containers) == 1:
+        return containers[0]["name"]
+    running = [each["name"] for each in containers if repository(each.get("image", "")) == repository(image)]
+    if len(running) == 1:
+        return running[0]
+    names = ", ".join(each["name"] for each in containers)
+    raise RolloutError(
+        f"which container of {controller} gets the image {image}? "
+        f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one of {names}"
+    )
+
+
+def _definition(given: Json) -> Json | None:
+    source = "src" if "src" in given else "definition"
+    text = given.get("definition")
+    if "src" in given:
+        try:
+            with open(given["src"], encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RolloutError(f"src {given['src']} cannot be read", why=str(error)) from error
+    if text is None:
+        return None
+    documents = text if isinstance(text, list) else [text]
+    if isinstance(text, str):
+        import yaml  # here, because ansible-test imports this file where there is no PyYAML
+
+        try:
+            documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        except yaml.YAMLError as error:
+            raise RolloutError(f"{source} is not YAML", why=" ".join(str(error).split())) from error
+    if len(documents) != 1:
+        raise RolloutError(f"{source} holds {len(documents)} documents: it must be one ReplicationController")
+    definition = documents[0]
+    kind = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
+    if kind != "ReplicationController":
+        raise RolloutError(f"{source} is of kind {kind}: it must be a ReplicationController")
+    metadata, spec = definition.get("metadata") or {}, definition.get("spec") or {}
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise RolloutError(f"{source} has no pod template (spec.template.spec)")
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    selector = spec.get("selector") or {}
+    if not labels and not selector:
+        raise RolloutError(f"{source} has no labels in its pod template")
+    if any(labels.get(key) != value for key, value in selector.items()):
+        raise RolloutError(
+            f"the selector {_labels(selector)} of {source} does not match its own template's labels {_labels(labels)}"
+        )
+    return {**definition, "metadata": metadata, "spec": spec}
+
+
+def _labels(labels: t.Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def _name(option: str, value: str) -> str:
+    if len(value) > identity.NAME_LIMIT or not _SUBDOMAIN.fullmatch(value):
+        raise RolloutError(
+            f"{option} {value!r} is no object's name: small letters, digits, '-' and '.', at most {identity.NAME_LIMIT}"
+        )
+    return value
+
+
+def _label_key(value: str | None) -> str:
+    if value is None:
+        return identity.DEPLOYMENT_LABEL
+    prefix, slash, name = value.rpartition("/")
+    valid_prefix = not slash or (len(prefix) <= identity.NAME_LIMIT and _SUBDOMAIN.fullmatch(prefix))
+    if not valid_prefix or not _LABEL_NAME.fullmatch(name):
+        raise RolloutError(f"deployment_label_key {value!r} is no label's key, such as {identity.DEPLOYMENT_LABEL}")
+    return value
+
+
+def _image(container: str, image: t.Any) -> None:
+    if not isinstance(image, str) or not image or image != image.strip():
+        raise RolloutError(f"{image!r} is no image's name" + (f" (container {container})" if container else ""))
+
+
+def _size(option: str, value: t.Any) -> Size:
+    text = str(value).strip()
+    number = text.removesuffix("%")
+    if not (number.isascii() and number.isdigit()) or len(number) > 9:
+        raise RolloutError(f'{option} {text!r} is neither a number of replicas nor a percentage such as "25%"')
+    size = Size(int(number), percent=text != number)
+    if size.percent and size.value > 100:
+        raise RolloutError(f"{option} {text} is over 100%")
+    return size
+
+
+def _not_negative(option: str, value: t.Any) -> t.Any:
+    if value is not None and not 0 <= value < 2**31:
+        raise RolloutError(f"{option} {value} is no number of seconds")
+    return value
+
+
+def _positive(option: str, value: float) -> float:
+    if not 0 < value < 2**31:
+        raise RolloutError(f"{option} {value} is no number of seconds above 0")
+    return value

@@ -1,0 +1,138 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the planner can answer: one write, a wait, or the end. Plain values; nothing here acts.
+
+Every write names what it assumes: a JSON patch begins with `test` operations on exactly that (not resourceVersion, which
+every status update moves), a deletion carries preconditions and a propagation policy (design section 4, Writes).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing as t
+
+from .observed import Controller
+
+Json = dict[str, t.Any]
+
+
+class Action(enum.StrEnum):
+    """What a step does, in the words of the task's result."""
+
+    ANNOTATE = "annotate"
+    CREATE = "create"
+    SCALE = "scale"
+    RENAME = "rename"
+    RESTORE = "restore"
+    DELETE = "delete"
+
+
+@dataclasses.dataclass(frozen=True)
+class Patch:
+    """A JSON patch (RFC 6902) of one controller; refused by the server (422) when a test fails."""
+
+    name: str
+    operations: tuple[Json, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Create:
+    """A new controller; refused by the server (409) when one of that name exists."""
+
+    manifest: Json
+
+    @property
+    def name(self) -> str:
+        return self.manifest["metadata"]["name"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Delete:
+    """A deletion; refused by the server (409) when uid or resourceVersion is another."""
+
+    name: str
+    policy: t.Literal["Orphan", "Background"]
+    preconditions: Json
+
+
+Write = Patch | Create | Delete
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One change that the user would recognise, and the write that makes it."""
+
+    action: Action
+    name: str
+    write: Write
+    #: What changes, before and after: sizes, names, images or marks.
+    before: t.Any = None
+    after: t.Any = None
+    #: What the user asked for is reached with it: nothing is planned after it.
+    is_last: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Wait:
+    """Nothing to do until the cluster has moved."""
+
+    until: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """The end; message is one plain sentence."""
+
+    message: str
+
+
+Decision = Step | Wait | Done
+
+
+def patch(controller: Controller, *operations: Json) -> Patch:
+    """A patch of exactly this object: one of the same name that was created anew is refused."""
+    return Patch(controller.name, (test("/metadata/uid", controller.uid), *operations))
+
+
+def test(path: str, value: t.Any) -> Json:
+    return {"op": "test", "path": path, "value": value}
+
+
+def put(path: str, value: t.Any) -> Json:
+    """Add or replace: JSON patch's `add` does both for a member of an object."""
+    return {"op": "add", "path": path, "value": value}
+
+
+def annotation(key: str) -> str:
+    return f"/metadata/annotations/{pointer(key)}"
+
+
+def pointer(key: str) -> str:
+    """A key inside a JSON pointer (RFC 6901)."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:
+    """Operations that set annotations, or remove them where the new value is None; each assumes the value that was seen.
+
+    A `test` against null holds for a member that is not there (checked on the real API server).
+    """
+    seen = controller.annotations
+    operations = [] if seen else [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    for key, value in changes.items():
+        if seen:
+            operations.append(test(annotation(key), seen.get(key)))
+        if value is not None:
+            operations.append(put(annotation(key), value))
+        elif key in seen:
+            operations.append({"op": "remove", "path": annotation(key)})
+    return tuple(operations)
+
+
+def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
+    """Set the size of a controller, assuming the one that was seen."""
+    write = patch(controller, test("/spec/replicas", controller.replicas), put("/spec/replicas", replicas))
+    return Step(action, controller.name, write, before=controller.replicas, after=replicas)

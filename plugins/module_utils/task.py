@@ -1,0 +1,58 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the modules share: a task's parameters in, a result out. Everything here is wiring."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from . import driver, report
+from .connection import Connection
+from .gateway import KubernetesGateway, SimulatedGateway
+from .observed import observe
+from .request import Request, State
+
+Json = dict[str, t.Any]
+
+
+def update(params: Json, check_mode: bool, diff: bool) -> Json:
+    """Carry out the task of the module rolling_update. Raises RolloutError."""
+    request = Request.from_params(params)
+    real = KubernetesGateway(Connection(params), request.namespace)
+    try:
+        if check_mode:
+            result = driver.run(request, SimulatedGateway(real), driver.StandingClock())
+        else:
+            result = driver.run(request, real, driver.Clock(), _progress())
+    finally:
+        real.close()
+    if not diff:
+        del result["diff"]
+    return result
+
+
+def info(params: Json) -> Json:
+    """Carry out the task of the module rolling_update_info. Raises RolloutError."""
+    namespace, name = params["namespace"], params["name"]
+    controllers = KubernetesGateway(Connection(params), namespace).controllers()
+    nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
+    names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})
+    rollouts = []
+    for each in names:
+        seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK))
+        if seen.foo or seen.next:
+            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace)})
+    return {"changed": False, "rollouts": rollouts}
+
+
+def _progress() -> t.Callable[[str], None]:
+    """Write each line at once to the file that the action plugin reads; without one, nobody is told."""
+    path = os.environ.get("BATON_PROGRESS")
+    try:
+        file = open(path, "a", encoding="utf-8", buffering=1) if path else None
+    except OSError:
+        file = None
+    return (lambda line: print(line, file=file)) if file else (lambda line: None)

@@ -1,0 +1,265 @@
+#!/usr/bin/python
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rolling_update
+short_description: Roll a ReplicationController from one pod template to another, resumably
+version_added: 0.1.0
+description:
+  - Replaces the pods of a ReplicationController step by step by pods with another image or template, without losing a pod,
+    a request or the controller itself.
+  - The task may be killed at any moment. Run it again and it goes on from where the cluster stands.
+  - Needs nothing in the cluster. What it must remember stands on the controllers themselves, as annotations.
+author:
+  - baton.kubernetes contributors (@baton-kubernetes)
+extends_documentation_fragment:
+  - baton.kubernetes.connection
+  - baton.kubernetes.attributes
+  - baton.kubernetes.attributes.action_group
+attributes:
+  check_mode:
+    support: full
+    details: RV(steps) are planned by the same planner on a simulated cluster that starts as the real one stands.
+  diff_mode:
+    support: full
+  idempotent:
+    support: partial
+    details: O(state=restarted) replaces all pods each time it is asked for.
+options:
+  name:
+    description:
+      - Name of the ReplicationController.
+    type: str
+    required: true
+  namespace:
+    description:
+      - Its namespace.
+    type: str
+    default: default
+  state:
+    description:
+      - V(updated) brings the controller's pods to the wanted template. An interrupted update goes on, also one that was being
+        rolled back.
+      - V(rolled_back) undoes an update in progress, an interrupted one as well. What the pods were to become is then ignored, so
+        that the same task can be given with another O(state).
+      - V(restarted) replaces all pods by new ones from the same template.
+    type: str
+    choices: [updated, rolled_back, restarted]
+    default: updated
+  image:
+    description:
+      - The new image. Exactly one of O(image), O(images), O(template), O(definition) and O(src) says what changes.
+    type: str
+  container:
+    description:
+      - The container that gets O(image). Needed only where it is not clear.
+      - The only container is chosen, or else the only one that runs an image of the same repository now.
+    type: str
+  images:
+    description:
+      - New images by container name, for several containers at once. Init containers can be named too.
+    type: dict
+  template:
+    description:
+      - A partial pod template. The API server merges it over the present one (strategic merge patch).
+    type: dict
+  definition:
+    description:
+      - A whole next ReplicationController, as text or as a dictionary, as C(kubectl rolling-update -f) took it.
+      - Its name is used as O(next_name). Without a name, the controller is taken over and keeps its own.
+      - The size is the present one's, whatever the definition says.
+    type: raw
+  src:
+    description:
+      - Path of a file with a O(definition), on the machine that the task runs on.
+    type: path
+  next_name:
+    description:
+      - Name for the controller of the new pods. The present controller is then deleted at the end, and this one stays.
+      - Without it, the new pods' controller has a name of its own during the update, and at the end the present controller
+        takes over its pods.
+    type: str
+  deployment_label_key:
+    description:
+      - Key of the label that tells the old pods from the new ones.
+    type: str
+    default: kubernetes.io/deployment
+  max_surge:
+    description:
+      - Replicas over the present size that may exist during the update, as a number or a percentage (rounded up).
+    type: str
+    default: "1"
+  max_unavailable:
+    description:
+      - Replicas under the present size that may be unavailable during the update, as a number or a percentage (rounded down).
+    type: str
+    default: "0"
+  min_ready_seconds:
+    description:
+      - Seconds that a new pod must be ready to count as available. The controller's own value by default.
+      - Takes effect when the update begins and stays on the controller.
+    type: int
+  update_period:
+    description:
+      - Seconds to pause between two turns of the update.
+    type: float
+    default: 0
+  progress_deadline:
+    description:
+      - Seconds without any progress after which the task fails. Another available pod is progress.
+      - Nothing is undone then. Run the task again to go on, or with O(state=rolled_back) to go back.
+    type: float
+    default: 600
+notes:
+  - The pods serve all the time, but from the moment when the next controller is deleted until the present one has taken over,
+    nobody replaces a pod that dies. That takes about 0.1 seconds for 4 pods and 1 to 2 seconds for 500.
+seealso:
+  - module: baton.kubernetes.rolling_update_info
+"""
+
+EXAMPLES = r"""
+- name: Roll foo to another image
+  baton.kubernetes.rolling_update:
+    name: foo
+    image: myimage:v2
+
+- name: Roll faster, a quarter of the pods at a time
+  baton.kubernetes.rolling_update:
+    name: foo
+    namespace: shop
+    image: registry.example.com/shop/foo:v2
+    max_surge: 25%
+    min_ready_seconds: 10
+
+- name: Go back, from wherever the update stands
+  baton.kubernetes.rolling_update:
+    name: foo
+    state: rolled_back
+
+- name: Change more than the image
+  baton.kubernetes.rolling_update:
+    name: foo
+    template:
+      spec:
+        containers:
+          - name: web
+            image: myimage:v2
+            env:
+              - name: FEATURE
+                value: "on"
+
+- name: Replace the controller by another one, as kubectl rolling-update -f did
+  baton.kubernetes.rolling_update:
+    name: foo-v1
+    src: foo-v2.yaml
+
+- name: New pods from the same template
+  baton.kubernetes.rolling_update:
+    name: foo
+    state: restarted
+"""
+
+RETURN = r"""
+msg:
+  description: What has become of the controller, in one sentence; in a failure also why, and what to type next.
+  returned: always
+  type: str
+  sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
+steps:
+  description: What this task has changed in the cluster, in order. In check mode, what it would change.
+  returned: always, once the controller has been looked at
+  type: list
+  elements: dict
+  contains:
+    action:
+      description:
+        - What was done. V(create), V(scale) and V(delete) a controller; V(annotate) it with where the update stands;
+          V(rename) when the present controller gets the new template, V(restore) when it gets its size back.
+      type: str
+      choices: [annotate, create, scale, rename, restore, delete]
+    kind:
+      description: Kind of the object.
+      type: str
+    name:
+      description: Name of the object.
+      type: str
+    from:
+      description: Size, images or marks before.
+      type: raw
+    to:
+      description: Size, images or marks after.
+      type: raw
+    at:
+      description: Time of day in RFC 3339.
+      type: str
+  sample:
+    - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at: "2026-11-21T10:00:00Z"}
+rollout:
+  description: Where the update stands.
+  returned: always, once the controller has been looked at
+  type: dict
+  contains:
+    phase:
+      description: V(complete), V(progressing) or V(taking_over).
+      type: str
+    direction:
+      description: V(forward) or V(back), while an update is in progress.
+      type: str
+    controller:
+      description: Name, uid, replicas, available replicas and images of the controller.
+      type: dict
+    next:
+      description: The same of the controller of the new pods, while an update is in progress.
+      type: dict
+    desired:
+      description: The number of replicas that the update has to reach.
+      type: int
+    since:
+      description: When the update began, while it is in progress.
+      type: str
+    last_rollout:
+      description: Outcome, images before and after, and time of the last update.
+      type: dict
+    images:
+      description: Images by container, before this task and after it.
+      type: dict
+failure:
+  description: The parts of the error message.
+  returned: failure
+  type: dict
+  contains:
+    what:
+      description: What failed.
+      type: str
+    where:
+      description: On which object.
+      type: str
+    why:
+      description: The reason, in the cluster's own words.
+      type: str
+    next_command:
+      description: What to type next.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import connection, request, task
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        result = task.update(module.params, check_mode=module.check_mode, diff=module._diff)
+    except RolloutError as error:
+        module.fail_json(**error.as_result())
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

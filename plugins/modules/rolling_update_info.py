@@ -1,0 +1,112 @@
+#!/usr/bin/python
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rolling_update_info
+short_description: Tell where the rolling updates of a namespace stand
+version_added: 0.1.0
+description:
+  - Tells for one ReplicationController, or for all of a namespace, whether an update is in progress, how far it is, and what to
+    type to go on or to go back.
+author:
+  - baton.kubernetes contributors (@baton-kubernetes)
+extends_documentation_fragment:
+  - baton.kubernetes.connection
+  - baton.kubernetes.attributes
+  - baton.kubernetes.attributes.action_group
+attributes:
+  check_mode:
+    support: full
+    details: Changes nothing in any mode.
+  diff_mode:
+    support: N/A
+  idempotent:
+    support: full
+options:
+  name:
+    description:
+      - Name of the ReplicationController; of all in the namespace if not given.
+    type: str
+  namespace:
+    description:
+      - The namespace.
+    type: str
+    default: default
+seealso:
+  - module: baton.kubernetes.rolling_update
+"""
+
+EXAMPLES = r"""
+- name: Look at one controller
+  baton.kubernetes.rolling_update_info:
+    name: foo
+  register: foo
+
+- name: Say what to type where an update is in progress
+  ansible.builtin.debug:
+    msg: "{{ foo.rollouts[0].resume_command }}"
+  when: foo.rollouts[0].phase != 'complete'
+"""
+
+RETURN = r"""
+rollouts:
+  description: One entry for each controller, by name. Empty when there is none of that name.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the controller.
+      type: str
+    phase:
+      description: V(complete) when no update is in progress, V(progressing), or V(taking_over).
+      type: str
+    direction:
+      description: V(forward) or V(back), while an update is in progress.
+      type: str
+    controller:
+      description: Name, uid, replicas, available replicas and images of the controller; none if somebody deleted it.
+      type: dict
+    next:
+      description: The same of the controller of the new pods, while an update is in progress.
+      type: dict
+    desired:
+      description: The number of replicas that the update has to reach.
+      type: int
+    since:
+      description: When the update in progress began or turned round, in RFC 3339.
+      type: str
+    last_rollout:
+      description: Outcome, images before and after, and time of the last update.
+      type: dict
+    resume_command:
+      description: What to type to go on.
+      type: str
+    rollback_command:
+      description: What to type to go back.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import connection, task
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="default"))
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=connection.ARGUMENT_SPEC | ARGUMENT_SPEC, supports_check_mode=True)
+    try:
+        result = task.info(module.params)
+    except RolloutError as error:
+        module.fail_json(**error.as_result())
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

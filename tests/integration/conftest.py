@@ -1,0 +1,48 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A real cluster for the session, a namespace of its own for each test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "cluster"), str(HERE.parent / "unit")]
+
+import embedded  # noqa: E402
+from namespace import Namespace  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """The embedded cluster, or the one that KUBECONFIG names."""
+    with embedded.up("integration") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(cluster, request):
+    """A namespace that goes when the test has ended, and what a test does there."""
+    it = Namespace(cluster.kubeconfig, request.node.originalname)
+    yield it
+    it.delete()
+
+
+@pytest.fixture
+def ansible_environment(cluster, tmp_path):
+    """The environment for ansible's commands: the user's own settings and cluster stay out of it."""
+    root = HERE.parent.parent
+    return {
+        **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
+        "ANSIBLE_COLLECTIONS_PATH": str(root / ".venv" / "collections"),
+        "ANSIBLE_HOME": str(tmp_path / "ansible"),
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+        "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+        "K8S_AUTH_KUBECONFIG": cluster.kubeconfig,
+        "PATH": f"{root / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+    }

@@ -1,0 +1,273 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a test does in its namespace, and an observer that knows nothing of the collection.
+
+The observer looks at pods and controllers through watches of its own, with the kubernetes package: what it says does not
+depend on the code it judges.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import threading
+import time
+import typing as t
+
+import kubernetes
+from kubernetes.client.exceptions import ApiException
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import driver, identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+
+Json = dict[str, t.Any]
+
+
+class Killed(BaseException):
+    """The client dies here: nothing of it may run any further."""
+
+
+class Namespace:
+    """A namespace of a real cluster."""
+
+    def __init__(self, kubeconfig: str, title: str) -> None:
+        self.kubeconfig = kubeconfig
+        self.client = kubernetes.config.new_client_from_config(kubeconfig)
+        self.core = kubernetes.client.CoreV1Api(self.client)
+        title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
+        created = self.core.create_namespace({"metadata": {"generateName": f"{title}-"}})
+        self.name: str = created.metadata.name
+        eventually(lambda: self._get("serviceaccounts", "default"), "the ServiceAccount default")
+
+    def delete(self) -> None:
+        self.core.delete_namespace(self.name)
+        self.client.close()
+
+    # Objects, as JSON
+
+    def _path(self, resource: str, name: str = "") -> str:
+        return f"/api/v1/namespaces/{self.name}/{resource}" + (f"/{name}" if name else "")
+
+    def _call(self, method: str, path: str, body: t.Any = None, content_type: str = "application/json") -> Json:
+        answer = self.client.call_api(
+            method, self.client.configuration.host + path, {"Accept": "application/json", "Content-Type": content_type,
+            "Authorization": self.client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""}, body)
+        data = answer.read()
+        if answer.status >= 300:
+            raise ApiException(status=answer.status, reason=data.decode())
+        return json.loads(data)
+
+    def _get(self, resource: str, name: str) -> Json | None:
+        try:
+            return self._call("GET", self._path(resource, name))
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def rc(self, name: str = "foo") -> Json | None:
+        return self._get("replicationcontrollers", name)
+
+    def rcs(self) -> list[str]:
+        items = self._call("GET", self._path("replicationcontrollers"))["items"]
+        return sorted(item["metadata"]["name"] for item in items)
+
+    def pods(self) -> list[Json]:
+        """Those that are not terminating."""
+        items = self._call("GET", self._path("pods"))["items"]
+        return [item for item in items if "deletionTimestamp" not in item["metadata"]]
+
+    def create(self, resource: str, body: Json) -> Json:
+        return self._call("POST", self._path(resource), body)
+
+    def patch(self, name: str, body: Json, resource: str = "replicationcontrollers") -> Json:
+        return self._call("PATCH", self._path(resource, name), body, "application/merge-patch+json")
+
+    def remove(self, name: str, resource: str = "replicationcontrollers", policy: str = "Background") -> None:
+        self._call("DELETE", self._path(resource, name), {"propagationPolicy": policy})
+
+    def make_foo(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **metadata: t.Any) -> Json:
+        """A ReplicationController with all its pods ready."""
+        self.create("replicationcontrollers", manifest(replicas, image, name, **metadata))
+        self.until_available(name, replicas)
+        return t.cast(Json, self.rc(name))
+
+    def until_available(self, name: str, replicas: int) -> None:
+        def available() -> bool:
+            status = (self.rc(name) or {}).get("status", {})
+            return status.get("replicas", 0) == status.get("availableReplicas", 0) == replicas
+
+        eventually(available, f"{replicas} replicas of {name}", seconds=120)
+
+    # The code under test
+
+    def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, **params: t.Any) -> Json:
+        """Run the module's work in this process; the result has the requests that were sent as well."""
+        request = Request.from_params({"name": "foo", "namespace": self.name, **params})
+        gateway = self.gateway()
+        if kill:
+            kill(gateway)
+        try:
+            result = driver.run(request, gateway, driver.Clock())
+        finally:
+            gateway.close()
+        return {**result, "requests": gateway.requests}
+
+    def gateway(self, **params: t.Any) -> KubernetesGateway:
+        return KubernetesGateway(Connection({"kubeconfig": self.kubeconfig, **params}, {}), self.name)
+
+    def observer(self) -> Observer:
+        return Observer(self)
+
+    def end_state(self) -> Json:
+        """What two runs that end alike have in common: controllers without times, pods by owner, labels and image."""
+        controllers = {}
+        for name in self.rcs():
+            item = t.cast(Json, self.rc(name))
+            annotations = dict(item["metadata"].get("annotations") or {})
+            last = json.loads(annotations.pop(identity.LAST_ROLLOUT, "{}"))
+            last.pop("time", None)
+            controllers[name] = {"spec": item["spec"], "labels": item["metadata"]["labels"], "annotations": annotations,
+                                 "last": last}
+        pods = sorted(
+            (pod["metadata"]["ownerReferences"][0]["name"], pod["spec"]["containers"][0]["image"],
+             sorted(pod["metadata"]["labels"].items()))
+            for pod in self.pods()
+        )
+        return {"controllers": controllers, "pods": pods}
+
+
+@dataclasses.dataclass
+class Observer:
+    """Counts pods from the outside, from its start until its end (a context manager)."""
+
+    namespace: Namespace
+    #: Every pod that was seen: uid to name.
+    created: dict[str, str] = dataclasses.field(default_factory=dict)
+    deleted: set[str] = dataclasses.field(default_factory=set)
+    restarts: int = 0
+    fewest_ready: int = 10**9
+    most_pods: int = 0
+    #: Names of controllers that were deleted while it looked.
+    controllers_deleted: list[str] = dataclasses.field(default_factory=list)
+    errors: list[BaseException] = dataclasses.field(default_factory=list)
+
+    def __enter__(self) -> Observer:
+        self._pods: dict[str, Json] = {}
+        self._stop = threading.Event()
+        for resource, take in (("pods", self._take_pod), ("replicationcontrollers", self._take_controller)):
+            listed = self.namespace._call("GET", self.namespace._path(resource))
+            for item in listed["items"]:
+                take("ADDED", item)
+            arguments = (resource, listed["metadata"]["resourceVersion"], take)
+            threading.Thread(target=self._watch, args=arguments, daemon=True).start()
+        self.before = set(self.created)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Return when what there is now has been seen."""
+        there = uids(self.namespace.pods())
+        eventually(lambda: there <= set(self.created) and not there & self.deleted, "the observer's view of the pods")
+        self._stop.set()
+        if not exception[0]:
+            assert not self.errors, self.errors
+
+    @property
+    def new(self) -> set[str]:
+        """Uids of the pods that were created while it looked."""
+        return set(self.created) - self.before
+
+    def _watch(self, resource: str, version: str, take: t.Callable[[str, Json], None]) -> None:
+        client = kubernetes.config.new_client_from_config(self.namespace.kubeconfig)
+        core = kubernetes.client.CoreV1Api(client)
+        call = core.list_namespaced_pod if resource == "pods" else core.list_namespaced_replication_controller
+        try:
+            stream = call(self.namespace.name, watch=True, resource_version=version, _preload_content=False)
+            rest = b""
+            for chunk in stream.stream(65536):
+                *lines, rest = (rest + chunk).split(b"\n")
+                if self._stop.is_set():
+                    return
+                for line in filter(None, lines):
+                    event = json.loads(line)
+                    take(event["type"], event["object"])
+        except Exception as error:  # told to the test, which runs in another thread
+            if not self._stop.is_set():
+                self.errors.append(error)
+
+    def _take_pod(self, kind: str, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        self.created[uid] = pod["metadata"]["name"]
+        self._pods.pop(uid, None)
+        if kind == "DELETED" or "deletionTimestamp" in pod["metadata"]:
+            self.deleted.add(uid)
+        else:
+            self._pods[uid] = pod
+        for container in pod["status"].get("containerStatuses", ()):
+            self.restarts += container["restartCount"]
+        if hasattr(self, "before"):
+            self.fewest_ready = min(self.fewest_ready, sum(map(is_ready, list(self._pods.values()))))
+            self.most_pods = max(self.most_pods, len(self._pods))
+
+    def _take_controller(self, kind: str, item: Json) -> None:
+        if kind == "DELETED":
+            self.controllers_deleted.append(item["metadata"]["name"])
+
+
+def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **metadata: t.Any) -> Json:
+    """A ReplicationController with one container named web."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ReplicationController",
+        "metadata": {"name": name, "labels": {"app": name}, **metadata},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"app": name},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"containers": [{"name": "web", "image": image}], "terminationGracePeriodSeconds": 0},
+            },
+        },
+    }
+
+
+def is_ready(pod: Json) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
+
+
+def uids(pods: t.Iterable[Json]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+def eventually(condition: t.Callable[[], t.Any], what: str, seconds: float = 30) -> t.Any:
+    """Wait for a condition; fails with what was waited for."""
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < end, f"{what}: not within {seconds:g} s"
+        time.sleep(0.05)
+    return result
+
+
+def dies(number: int, after: bool) -> t.Callable[[KubernetesGateway], None]:
+    """A client that dies just before or just after its write of that number (from 1) reaches the API server."""
+
+    def arm(gateway: KubernetesGateway) -> None:
+        write, count = gateway.write, 0
+
+        def deadly(what: t.Any) -> bool:
+            nonlocal count
+            count += 1
+            if count == number and not after:
+                raise Killed
+            result = write(what)
+            if count == number:
+                raise Killed
+            return result
+
+        gateway.write = deadly  # type: ignore[method-assign]
+
+    return arm

@@ -109,7 +109,7 @@ def sentence(request: Request, seen: Observed) -> str:
     if survivor is None:
         return f"{request.name} is gone"
     done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with"}[request.state]
-    taken = f", which takes the place of {request.name}" if survivor.name != request.name else ""
+    taken = f" takes the place of {request.name} and" if survivor.name != request.name else ""
     return (f"{survivor.name}{taken} {done} {_images(survivor.images)}: "
             f"{survivor.available} of {survivor.replicas} replicas available")
 

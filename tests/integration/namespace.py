@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import driver, identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 
 Json = dict[str, t.Any]
@@ -103,6 +103,14 @@ class Namespace:
 
         eventually(available, f"{replicas} replicas of {name}", seconds=120)
 
+    def gone(self, name: str) -> None:
+        """Wait until neither the controller nor a pod of it is left."""
+        def gone() -> bool:
+            owners = {ref["name"] for pod in self.pods() for ref in pod["metadata"].get("ownerReferences", ())}
+            return self.rc(name) is None and name not in owners
+
+        eventually(gone, f"the end of {name}")
+
     # The code under test
 
     def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, **params: t.Any) -> Json:
@@ -115,6 +123,13 @@ class Namespace:
             result = driver.run(request, gateway, driver.Clock())
         finally:
             gateway.close()
+        return {**result, "requests": gateway.requests}
+
+    def check(self, **params: t.Any) -> Json:
+        """The same in check mode."""
+        gateway = self.gateway()
+        request = Request.from_params({"name": "foo", "namespace": self.name, **params})
+        result = driver.run(request, SimulatedGateway(gateway), driver.StandingClock())
         return {**result, "requests": gateway.requests}
 
     def gateway(self, **params: t.Any) -> KubernetesGateway:

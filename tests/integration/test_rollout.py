@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from namespace import uids
+from namespace import manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 
@@ -34,7 +36,7 @@ def test_takeover_touches_no_pod(namespace, replicas, surge):
 
     assert not again["changed"] and again["steps"] == []
     assert set(again["requests"]) == {"GET"}
-    assert namespace.rc()["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+    assert namespace.rc()["metadata"]["generation"] == after["metadata"]["generation"]
 
 
 def test_at_most_one_request_for_each_replaced_pod(namespace):
@@ -44,3 +46,165 @@ def test_at_most_one_request_for_each_replaced_pod(namespace):
     result = namespace.roll(image="myimage:v2", max_surge="25%")
 
     assert sum(result["requests"].values()) <= 100
+
+
+def test_back_and_forth_between_two_versions(namespace):
+    """v1 to v2 to v1 to v2: clean each time, with names that do not meet those of before."""
+    namespace.make_foo(3)
+    for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
+        assert namespace.roll(image=image)["changed"]
+        assert namespace.rcs() == ["foo"]
+        assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
+        assert not set(identity.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+
+
+def test_another_label_key(namespace):
+    namespace.make_foo(3)
+
+    namespace.roll(image="myimage:v2", deployment_label_key="example.com/set")
+    namespace.roll(image="myimage:v3", deployment_label_key="example.com/set")
+
+    spec = namespace.rc()["spec"]
+    assert spec["selector"].keys() == {"app", "example.com/set"}
+    assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 3
+
+
+def test_foo_edited_by_hand_then_the_earlier_template(namespace):
+    """The hash comes out equal to foo's label, and next must still differ: its pods would be deleted otherwise."""
+    namespace.make_foo(3)
+    namespace.roll(image="myimage:v2")
+    label = namespace.rc()["spec"]["selector"][identity.DEPLOYMENT_LABEL]
+    template = namespace.rc()["spec"]["template"]
+    template["spec"]["containers"][0]["image"] = "myimage:by-hand"
+    namespace.patch("foo", {"spec": {"template": template}})
+
+    with namespace.observer() as observer:
+        result = namespace.roll(image="myimage:v2")
+
+    assert result["steps"][1]["name"].startswith(f"foo-{label}-")
+    assert observer.fewest_ready >= 3 and len(observer.new) == 3
+    assert observer.new == uids(namespace.pods()) and namespace.rcs() == ["foo"]
+
+
+def test_next_name_stays_and_foo_goes(namespace):
+    namespace.make_foo(3)
+
+    with namespace.observer() as observer:
+        result = namespace.roll(image="myimage:v2", next_name="bar")
+
+    assert namespace.rcs() == ["bar"] and len(observer.new) == 3
+    assert result["msg"].startswith("bar takes the place of foo and is updated to myimage:v2")
+    annotations = namespace.rc("bar")["metadata"]["annotations"]
+    assert set(annotations) == {identity.LAST_ROLLOUT}
+    assert not namespace.roll(image="myimage:v2", next_name="bar")["changed"]
+
+
+def test_a_whole_definition_as_kubectl_took_it(namespace, tmp_path):
+    namespace.make_foo(3, name="foo")
+    definition = manifest(name="foo-v2", image="myimage:v2")
+    definition["spec"]["selector"] = definition["spec"]["template"]["metadata"]["labels"] = {"app": "foo", "version": "2"}
+    del definition["spec"]["selector"]
+    file = tmp_path / "next.yaml"
+    file.write_text(json.dumps(definition))
+
+    result = namespace.roll(src=str(file))
+
+    assert namespace.rcs() == ["foo-v2"] and result["rollout"]["phase"] == "complete"
+    spec = namespace.rc("foo-v2")["spec"]
+    assert spec["replicas"] == 3 and spec["selector"].items() >= {"app": "foo", "version": "2"}.items()
+    assert not namespace.roll(src=str(file))["changed"]
+
+
+def test_a_definition_without_a_name_is_taken_over(namespace):
+    namespace.make_foo(2)
+    definition = manifest(image="myimage:v2")
+    del definition["metadata"]["name"], definition["spec"]["selector"]
+
+    assert namespace.roll(definition=definition)["changed"]
+
+    assert namespace.rcs() == ["foo"]
+    assert not namespace.roll(definition=definition)["changed"]
+
+
+def test_a_partial_template_is_merged_by_the_server(namespace):
+    namespace.make_foo(2)
+    change = {"spec": {"containers": [{"name": "web", "env": [{"name": "A", "value": "b"}]}]}}
+
+    result = namespace.roll(template=change)
+
+    assert result["changed"] and namespace.rcs() == ["foo"]
+    container = namespace.rc()["spec"]["template"]["spec"]["containers"][0]
+    assert container["image"] == "myimage:v1" and container["env"] == [{"name": "A", "value": "b"}]
+    assert not namespace.roll(template=change)["changed"]
+
+
+def test_restart(namespace):
+    namespace.make_foo(3)
+    before = uids(namespace.pods())
+
+    assert namespace.roll(state="restarted")["changed"]
+
+    after = uids(namespace.pods())
+    assert len(after) == 3 and not before & after and namespace.rcs() == ["foo"]
+    assert namespace.roll(state="restarted")["changed"] and not after & uids(namespace.pods())
+
+
+def test_no_replicas_at_all(namespace):
+    namespace.make_foo(0)
+
+    namespace.roll(image="myimage:v2")
+
+    spec = namespace.rc()["spec"]
+    assert spec["replicas"] == 0 and spec["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
+    assert namespace.rcs() == ["foo"] and not namespace.roll(image="myimage:v2")["changed"]
+
+
+def test_priority_class_of_the_template_survives_the_takeover(namespace):
+    """The template is closed by a priority class while pods change hands; the user's own comes back."""
+    body = manifest(2)
+    body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
+    namespace.create("replicationcontrollers", body)
+    namespace.until_available("foo", 2)
+
+    namespace.roll(image="myimage:v2")
+
+    assert namespace.rc()["spec"]["template"]["spec"]["priorityClassName"] == "system-node-critical"
+
+
+def test_check_mode_plans_what_is_then_done(namespace):
+    """The simulated cluster is checked against the real one: the same steps, but for the time."""
+    namespace.make_foo(4)
+    before = namespace.end_state()
+
+    planned = namespace.check(image="myimage:v2")
+    unchanged = namespace.end_state()
+    done = namespace.roll(image="myimage:v2")
+
+    assert before == unchanged
+    assert set(planned["requests"]) == {"GET"}
+    assert [{**step, "at": ""} for step in planned["steps"]] == [{**step, "at": ""} for step in done["steps"]]
+    assert planned["msg"] == done["msg"]
+
+
+@pytest.mark.parametrize("surge, unavailable", [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
+def test_floor_and_ceiling(namespace, surge, unavailable):
+    namespace.make_foo(6)
+
+    with namespace.observer() as observer:
+        namespace.roll(image="myimage:v2", max_surge=surge, max_unavailable=unavailable)
+
+    size = {"0": 0, "1": 1, "2": 2, "50%": 3, "100%": 6}
+    assert observer.fewest_ready >= 6 - size[unavailable] and observer.most_pods <= 6 + size[surge]
+    assert len(observer.new) == 6
+
+
+def test_new_pods_that_take_their_time(namespace):
+    """min_ready_seconds and slow readiness: the floor holds all the same."""
+    namespace.make_foo(2)
+
+    with namespace.observer() as observer:
+        result = namespace.roll(image="myimage:slow", min_ready_seconds=1)
+
+    assert observer.fewest_ready >= 2 and observer.most_pods <= 3
+    assert result["rollout"]["controller"]["available"] == 2
+    assert namespace.rc()["spec"]["minReadySeconds"] == 1

@@ -1,0 +1,211 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A client that dies at each of its writes, and one that comes after it, on a real API server.
+
+The invariants of design section 5: foo is always there, floor and ceiling hold, and the end is that of an undisturbed run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import pytest
+from namespace import Killed, dies, manifest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+REPLICAS = 3
+
+
+def restore(namespace):
+    """foo at v1 as it was in the beginning, whatever the last round has left."""
+    for name in namespace.rcs():
+        namespace.remove(name, policy="Background")
+    for name in ("foo", "bar"):
+        namespace.gone(name)
+    namespace.make_foo(REPLICAS)
+
+
+def each_death(namespace, first, then):
+    """Kill the task `first` before and after each of its writes in turn, run `then`; return how often and the ends."""
+    ends = []
+    for number, after in itertools.product(itertools.count(1), (False, True)):
+        restore(namespace)
+        with namespace.observer() as observer:
+            try:
+                namespace.roll(kill=dies(number, after), **first)
+            except Killed:
+                pass
+            else:
+                return number - 1, ends
+            with contextlib.suppress(RolloutError):
+                namespace.roll(**then)
+        where = f"killed {'after' if after else 'before'} write {number}"
+        assert observer.fewest_ready >= REPLICAS, where
+        assert observer.most_pods <= REPLICAS + 1, where
+        if "next_name" not in first:
+            assert "foo" not in observer.controllers_deleted, where
+        ends.append((where, namespace.end_state()))
+    raise AssertionError("never ends")
+
+
+@pytest.mark.parametrize("params", [dict(image="myimage:v2"), dict(image="myimage:v2", next_name="bar")],
+                         ids=["takeover", "next_name"])
+def test_killed_at_any_write_the_same_task_ends_the_same(namespace, params):
+    restore(namespace)
+    namespace.roll(**params)
+    undisturbed = namespace.end_state()
+
+    writes, ends = each_death(namespace, params, params)
+
+    assert writes >= 10
+    assert [where for where, end in ends if end != undisturbed] == []
+
+
+def test_killed_at_any_write_a_rollback_ends_clean(namespace):
+    """Until foo's old template is gone it is back at v1; from there the takeover is finished."""
+    writes, ends = each_death(namespace, dict(image="myimage:v2"), dict(state="rolled_back"))
+
+    assert writes >= 10
+    images = []
+    for where, end in ends:
+        assert list(end["controllers"]) == ["foo"], where
+        assert not set(identity.MARKS) & set(end["controllers"]["foo"]["annotations"]), where
+        assert len(end["pods"]) == REPLICAS, where
+        images.append({image for _owner, image, _labels in end["pods"]})
+    assert {"myimage:v1"} in images and {"myimage:v2"} in images
+    assert images == sorted(images, key=str), "back at v1 before the point of no return, at v2 after it"
+
+
+def test_a_rollback_that_is_killed_at_any_write(namespace):
+    """Forward, killed half way; back, killed at each write; back again."""
+    for number, after in itertools.product(itertools.count(1), (False, True)):
+        restore(namespace)
+        with namespace.observer() as observer:
+            with pytest.raises(Killed):
+                namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+            try:
+                namespace.roll(kill=dies(number, after), state="rolled_back")
+            except Killed:
+                namespace.roll(state="rolled_back")
+            else:
+                assert number > 5
+                break
+        assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+        assert observer.controllers_deleted.count("foo") == 0
+        assert list(namespace.end_state()["controllers"]) == ["foo"]
+        assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v1"}
+        assert not namespace.roll(state="rolled_back")["changed"]
+
+
+def test_forward_kill_back_kill_forward(namespace):
+    namespace.make_foo(4)
+
+    with namespace.observer() as observer:
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(7, after=True), image="myimage:v2")
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(4, after=False), state="rolled_back")
+        result = namespace.roll(image="myimage:v2")
+
+    assert result["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"]
+    assert observer.fewest_ready >= 4 and observer.most_pods <= 5
+    assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+
+
+def test_foo_deleted_in_the_middle_is_created_again(namespace):
+    """| - | yes | next is foo's partner | takeover, foo recreated first |"""
+    namespace.make_foo(4)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+    namespace.remove("foo")
+    namespace.gone("foo")
+
+    namespace.roll(image="myimage:v2")
+
+    namespace.until_available("foo", 4)
+    assert namespace.rcs() == ["foo"] and namespace.rc()["metadata"]["labels"]["app"] == "foo"
+
+
+def test_next_deleted_in_the_middle_loses_no_size(namespace):
+    """foo had shrunk already: the size of the beginning counts, forward and back."""
+    namespace.make_foo(4)
+    for wish in (dict(image="myimage:v2"), dict(state="rolled_back")):
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(9, after=True), image="myimage:v3")
+        (next,) = set(namespace.rcs()) - {"foo"}
+        namespace.remove(next)
+        namespace.gone(next)
+        assert namespace.rc()["spec"]["replicas"] < 4
+
+        namespace.roll(**wish)
+
+        assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
+        namespace.until_available("foo", 4)
+    assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+
+
+def test_a_restart_that_is_killed_goes_on(namespace):
+    """It does not begin another one."""
+    namespace.make_foo(3)
+
+    with namespace.observer() as observer:
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(8, after=True), state="restarted")
+        namespace.roll(state="restarted")
+
+    assert len(observer.new) == 3 and namespace.rcs() == ["foo"]
+
+
+def test_a_finished_update_is_not_rolled_back(namespace):
+    namespace.make_foo(2)
+    namespace.roll(image="myimage:v2")
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(state="rolled_back")
+
+    assert "image=myimage:v1" in error.value.next_command
+
+
+def test_sizes_changed_by_somebody_else_meanwhile(namespace):
+    """foo's new size is where it shrinks from; next's comes back; the goal stays that of the beginning."""
+    namespace.make_foo(4)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(7, after=True), image="myimage:v2")
+    (next,) = set(namespace.rcs()) - {"foo"}
+    namespace.patch("foo", {"spec": {"replicas": 6}})
+    namespace.patch(next, {"spec": {"replicas": 7}})
+
+    namespace.roll(image="myimage:v2")
+
+    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
+
+
+def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
+    namespace.make_foo(4)
+    for name_of in (lambda: "foo", lambda: (set(namespace.rcs()) - {"foo"}).pop()):
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(7, after=True), image="myimage:v2")
+        namespace.patch(name_of(), {"metadata": {"annotations": None}})
+        namespace.roll(state="rolled_back")
+        assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
+
+
+def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
+    """One that another controller owns: it carries the labels that foo selects on."""
+    namespace.make_foo(2)
+    namespace.create("replicationcontrollers", {
+        **manifest(1, name="stranger"),
+        "spec": {"replicas": 1, "selector": {"app": "foo", "of": "stranger"}, "template": {
+            "metadata": {"labels": {"app": "foo", "of": "stranger"}},
+            "spec": {"containers": [{"name": "web", "image": "other:v1"}], "terminationGracePeriodSeconds": 0}}}})
+    namespace.until_available("stranger", 1)
+    (stranger,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
+
+    namespace.roll(image="myimage:v2")
+
+    (after,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
+    assert after["metadata"]["resourceVersion"] == stranger["metadata"]["resourceVersion"]

@@ -34,6 +34,10 @@ SAME_STEP_LIMIT = 5
 REFUSED_LIMIT = 20
 
 
+#: Seconds after which a wait looks up to see whether it should end.
+LOOK_UP = 0.2
+
+
 class Clock:
     """The present time and a way to let it pass."""
 
@@ -50,23 +54,37 @@ class Clock:
 
 
 class StandingClock(Clock):
-    """Check mode: nothing takes time."""
+    """Check mode: nothing takes time, however long it is slept."""
+
+    def __init__(self) -> None:
+        self._slept = 0.0
+
+    def monotonic(self) -> float:
+        return self._slept
 
     def sleep(self, seconds: float) -> None:
-        return
+        self._slept += seconds
 
 
-def run(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None] = lambda line: None) -> Json:
+def run(
+    request: Request,
+    gateway: Gateway,
+    clock: Clock,
+    say: t.Callable[[str], None] = lambda line: None,
+    stop: t.Callable[[], str] = lambda: "",
+) -> Json:
     """Bring the cluster to what the request asks for and return the task's result.
 
-    say is called with one line for each step and each wait. Raises RolloutError with the steps so far on it.
+    say is called with one line for each step and each wait. stop is asked before each step and several times a second while
+    waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
     """
-    return _Run(request, gateway, clock, say).to_the_end()
+    return _Run(request, gateway, clock, say, stop).to_the_end()
 
 
 class _Run:
-    def __init__(self, request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None]) -> None:
-        self.request, self.gateway, self.clock, self.say = request, gateway, clock, say
+    def __init__(self, request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
+                 stop: t.Callable[[], str]) -> None:
+        self.request, self.gateway, self.clock, self.say, self.stop = request, gateway, clock, say, stop
         self.steps: list[Json] = []
         self.start: Observed | None = None
         self.wanted: tuple[str, Json] | None = None
@@ -82,6 +100,9 @@ class _Run:
         try:
             while True:
                 seen = self.observe()
+                if reason := self.stop():
+                    raise RolloutError(f"stopped ({reason})", where=self.where(self.request.name),
+                                       next_command=self.request.command())
                 decision = plan(self.request, seen)
                 if isinstance(decision, Done):
                     return self.result(seen, decision.message)
@@ -126,7 +147,7 @@ class _Run:
                                next_command=f"find out who changes it (an autoscaler?), then: {self.request.command()}")
         if step.action == "scale" and step.after > step.before:
             if self.grown:
-                self.clock.sleep(self.request.update_period)
+                self.pause()
             self.grown = True
         if not self.gateway.write(step.write):
             self.refused += 1
@@ -152,7 +173,13 @@ class _Run:
         if wait.until != self.told:
             self.told = wait.until
             self.say(f"waiting: {wait.until}")
-        self.gateway.wait(left)
+        self.gateway.wait(min(left, LOOK_UP))
+
+    def pause(self) -> None:
+        """Let update_period pass."""
+        end = self.clock.monotonic() + self.request.update_period
+        while (left := end - self.clock.monotonic()) > 0 and not self.stop():
+            self.clock.sleep(min(left, LOOK_UP))
 
     def progress(self, seen: Observed) -> tuple:
         """Grows whenever the update comes nearer to its end: another step was taken, or more pods are available since."""

@@ -35,6 +35,7 @@ ARGUMENT_SPEC: Json = dict(
     min_ready_seconds=dict(type="int"),
     update_period=dict(type="float", default=0),
     progress_deadline=dict(type="float", default=600),
+    progress=dict(type="bool", default=True),
 )
 
 #: The ways to say what the next pods look like; one of them at a time.

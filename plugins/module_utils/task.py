@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import typing as t
 
 from . import driver, report
@@ -26,7 +28,8 @@ def update(params: Json, check_mode: bool, diff: bool) -> Json:
         if check_mode:
             result = driver.run(request, SimulatedGateway(real), driver.StandingClock())
         else:
-            result = driver.run(request, real, driver.Clock(), _progress())
+            with _Stop() as stop:
+                result = driver.run(request, real, driver.Clock(), _progress(), stop.reason)
     finally:
         real.close()
     if not diff:
@@ -46,6 +49,30 @@ def info(params: Json) -> Json:
         if seen.foo or seen.next:
             rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace)})
     return {"changed": False, "rollouts": rollouts}
+
+
+class _Stop:
+    """Tells why the task should end: a signal, or nobody reads its result any more (Ansible was killed, ssh has ended)."""
+
+    def __enter__(self) -> _Stop:
+        self._reason = ""
+        self._poll = select.poll()
+        self._poll.register(1, 0)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+
+    def _take(self, number: int, frame: object) -> None:
+        self._reason = signal.Signals(number).name
+
+    def reason(self) -> str:
+        if not self._reason and any(event & (select.POLLERR | select.POLLHUP) for _fd, event in self._poll.poll(0)):
+            self._reason = "Ansible has ended"
+        return self._reason
 
 
 def _progress() -> t.Callable[[str], None]:

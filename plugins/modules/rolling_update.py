@@ -114,6 +114,12 @@ options:
       - Nothing is undone then. Run the task again to go on, or with O(state=rolled_back) to go back.
     type: float
     default: 600
+  progress:
+    description:
+      - Whether to show a line for each step and each wait on the terminal (standard error) while the task runs.
+      - Shown with a local connection; never with C(async), C(no_log), in check mode, or when the output is read as JSON.
+    type: bool
+    default: true
 notes:
   - The pods serve all the time, but from the moment when the next controller is deleted until the present one has taken over,
     nobody replaces a pod that dies. That takes about 0.1 seconds for 4 pods and 1 to 2 seconds for 500.

@@ -29,10 +29,15 @@ def restore(namespace):
     namespace.make_foo(REPLICAS)
 
 
+def deaths():
+    """Before and after each write, for ever: (1, False), (1, True), (2, False) ..."""
+    return ((number, after) for number in itertools.count(1) for after in (False, True))
+
+
 def each_death(namespace, first, then):
     """Kill the task `first` before and after each of its writes in turn, run `then`; return how often and the ends."""
     ends = []
-    for number, after in itertools.product(itertools.count(1), (False, True)):
+    for number, after in deaths():
         restore(namespace)
         with namespace.observer() as observer:
             try:
@@ -82,7 +87,7 @@ def test_killed_at_any_write_a_rollback_ends_clean(namespace):
 
 def test_a_rollback_that_is_killed_at_any_write(namespace):
     """Forward, killed half way; back, killed at each write; back again."""
-    for number, after in itertools.product(itertools.count(1), (False, True)):
+    for number, after in deaths():
         restore(namespace)
         with namespace.observer() as observer:
             with pytest.raises(Killed):

@@ -44,7 +44,7 @@ _HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run i
 class Connection:
     """A connection pool, the server's address, and headers that prove who we are."""
 
-    def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] = os.environ) -> None:
+    def __init__(self, params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> None:
         """Load the configuration; no request is made.
 
         Raises RolloutError when there is none, or it cannot be read.
@@ -58,16 +58,13 @@ class Connection:
             from kubernetes.client import rest
 
             self._configuration = _configuration(self._options)
+            #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
+            self.server: str = self._configuration.host.rstrip("/")
             self.pool = rest.RESTClientObject(self._configuration).pool_manager
         except RolloutError:
             raise
         except Exception as error:  # the loaders raise whatever a broken file leads to: KeyError, TypeError, binascii.Error
             raise RolloutError("the connection to Kubernetes cannot be set up", why=_one_line(error), next_command=_HINT) from error
-
-    @property
-    def server(self) -> str:
-        """The API server's URL."""
-        return self._configuration.host.rstrip("/")
 
     def headers(self) -> t.Any:
         """Headers for one request: the bearer token (renewed by the package when its expiry is known) and impersonation.

@@ -47,7 +47,7 @@ class Clock:
 
     def stamp(self) -> str:
         """The time of day in RFC 3339, UTC."""
-        return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -111,8 +111,7 @@ class _Run:
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe(), "")
         except NoSuchController as error:
-            others = self.gateway.others_named(self.request.name)
-            error.why = error.why or (f"there is {' and '.join(others)}" if others else "")
+            error.why = error.why or self.gateway.why_absent(self.request.name)
             raise self.with_progress(error, seen) from None
         except RolloutError as error:
             raise self.with_progress(error, seen) from error.__cause__

@@ -9,6 +9,8 @@ False (the driver looks again and plans again), everything else becomes a Rollou
 conventions (Retry-After, 410, bookmarks), client-go's reflector (watch from the list's resourceVersion).
 """
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import collections
@@ -34,6 +36,8 @@ Json = dict[str, t.Any]
 CONNECT_TIMEOUT, ANSWER_TIMEOUT = 10.0, 35.0
 #: Seconds between two tries of a request; half of each is chance. About 25 s in all before a request is given up.
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
+#: The same as long as the server has never answered: then it is rather a wrong address than a restart.
+FIRST_BACKOFF = BACKOFF[:3]
 #: The longest Retry-After that is obeyed, in seconds.
 LONGEST_RETRY_AFTER = 30.0
 #: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
@@ -68,8 +72,8 @@ class Gateway(t.Protocol):
     def orphans(self, selector: Json) -> int:
         """Pods with those labels that have no owner."""
 
-    def others_named(self, name: str) -> list[str]:
-        """Objects of other kinds with that name, such as "Deployment foo"."""
+    def why_absent(self, name: str) -> str:
+        """What explains that there is no controller of that name: a Deployment that has it, a namespace that is not there."""
 
 
 class _Refused(Exception):
@@ -108,6 +112,7 @@ class KubernetesGateway:
         self._namespace = namespace
         self._items: dict[str, Json] = {}
         self._watch: _Watch | None = None
+        self._has_answered = False
         self._base = f"/api/v1/namespaces/{namespace}"
         #: Requests sent, by method; for benchmarks and tests.
         self.requests: collections.Counter[str] = collections.Counter()
@@ -197,16 +202,22 @@ class KubernetesGateway:
         return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ()))
                    for pod in pods if "deletionTimestamp" not in pod["metadata"])
 
-    def others_named(self, name: str) -> list[str]:
-        found = []
-        for kind, resource in (("Deployment", "deployments"), ("StatefulSet", "statefulsets"),
-                               ("ReplicaSet", "replicasets"), ("DaemonSet", "daemonsets")):
+    def why_absent(self, name: str) -> str:
+        def status(path: str) -> int:
             try:
-                self._send("GET", f"/apis/apps/v1/namespaces/{self._namespace}/{resource}/{name}")
-            except _Refused:
-                continue
-            found.append(f"{kind} {name}")
-        return found
+                self._send("GET", path)
+            except _Refused as refused:
+                return refused.status
+            return 200
+
+        kinds = {"Deployment": "deployments", "StatefulSet": "statefulsets", "ReplicaSet": "replicasets",
+                 "DaemonSet": "daemonsets"}
+        found = [f"a {kind} {name}" for kind, resource in kinds.items()
+                 if status(f"/apis/apps/v1/namespaces/{self._namespace}/{resource}/{name}") == 200]
+        if found:
+            return f"there is {' and '.join(found)}"
+        absent = status(f"/api/v1/namespaces/{self._namespace}") == 404
+        return f"there is no namespace {self._namespace}" if absent else ""
 
     # One request
 
@@ -218,7 +229,7 @@ class KubernetesGateway:
         """
         is_write = method != "GET" if is_write is None else is_write
         renewed = False
-        for pause in (*BACKOFF, None):
+        for pause in (*(BACKOFF if self._has_answered else FIRST_BACKOFF), None):
             try:
                 status, headers, data = self._once(method, path, body, content_type, accept)
             except _Unreachable as failure:
@@ -269,6 +280,7 @@ class KubernetesGateway:
             raise _Unreachable(_brief(error), was_sent=True) from error
         except ValueError as error:
             raise RolloutError(f"{self._connection.server} is no address of an API server", why=_brief(error)) from error
+        self._has_answered = True
         return answer.status, answer.headers, answer.data
 
     # What is there
@@ -436,7 +448,7 @@ class SimulatedGateway:
         self.controllers = self._cluster.controllers
         self.orphans = self._cluster.orphans
         self.stored_template = real.stored_template
-        self.others_named = real.others_named
+        self.why_absent = real.why_absent
 
     def wait(self, seconds: float) -> None:
         self._cluster.settle()

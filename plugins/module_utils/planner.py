@@ -11,6 +11,8 @@ Each row of the table is quoted above the lines that decide it; the order of the
 "foo" is the controller the user names, "next" the one that carries the new template.
 """
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import typing as t

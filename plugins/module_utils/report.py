@@ -4,6 +4,8 @@
 
 """The words of a task's result: the state of a rollout, one step, one line of progress (design section 6). Pure."""
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import dataclasses

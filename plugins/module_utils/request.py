@@ -29,7 +29,7 @@ ARGUMENT_SPEC: Json = dict(
     definition=dict(type="raw"),
     src=dict(type="path"),
     state=dict(type="str", choices=["updated", "rolled_back", "restarted"], default="updated"),
-    deployment_label_key=dict(type="str", default=identity.DEPLOYMENT_LABEL),
+    deployment_label_key=dict(type="str", default=identity.DEPLOYMENT_LABEL, no_log=False),
     max_surge=dict(type="str", default="1"),
     max_unavailable=dict(type="str", default="0"),
     min_ready_seconds=dict(type="int"),

@@ -58,7 +58,7 @@ class Delete:
     preconditions: Json
 
 
-Write = Patch | Create | Delete
+Write: t.TypeAlias = "Patch | Create | Delete"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Done:
     message: str
 
 
-Decision = Step | Wait | Done
+Decision: t.TypeAlias = "Step | Wait | Done"
 
 
 def patch(controller: Controller, *operations: Json) -> Patch:

@@ -14,6 +14,8 @@ foo's new selector before it has heard of all the pods that lost their owner, it
 (305 for 500 pods were seen on a busy machine). Refused, it tries again, and adopts the rest when the news has come.
 """
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import typing as t
@@ -22,8 +24,7 @@ from . import identity
 from .errors import RolloutError
 from .observed import Controller, Observed, own_label
 from .request import Request, images_of
-from .steps import (Action, Create, Decision, Delete, Step, Wait, annotate, annotation, patch, pointer, put, scale,
-                    test)
+from .steps import Action, Create, Decision, Delete, Step, Wait, annotate, annotation, patch, pointer, put, scale, test
 
 Json = dict[str, t.Any]
 

@@ -23,7 +23,7 @@ Json = dict[str, t.Any]
 def update(params: Json, check_mode: bool, diff: bool) -> Json:
     """Carry out the task of the module rolling_update. Raises RolloutError."""
     request = Request.from_params(params)
-    real = KubernetesGateway(Connection(params), request.namespace)
+    real = KubernetesGateway(Connection(params, os.environ), request.namespace)
     try:
         if check_mode:
             result = driver.run(request, SimulatedGateway(real), driver.StandingClock())
@@ -40,7 +40,7 @@ def update(params: Json, check_mode: bool, diff: bool) -> Json:
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
     namespace, name = params["namespace"], params["name"]
-    controllers = KubernetesGateway(Connection(params), namespace).controllers()
+    controllers = KubernetesGateway(Connection(params, os.environ), namespace).controllers()
     nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
     names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})
     rollouts = []
@@ -82,4 +82,4 @@ def _progress() -> t.Callable[[str], None]:
         file = open(path, "a", encoding="utf-8", buffering=1) if path else None
     except OSError:
         file = None
-    return (lambda line: print(line, file=file)) if file else (lambda line: None)
+    return (lambda line: t.cast(None, file.write(f"{line}\n"))) if file else (lambda line: None)

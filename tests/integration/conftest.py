@@ -6,16 +6,11 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
+import embedded
 import pytest
-
-HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "cluster"), str(HERE.parent / "unit")]
-
-import embedded  # noqa: E402
-from namespace import Namespace  # noqa: E402
+from namespace import Namespace
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +31,7 @@ def namespace(cluster, request):
 @pytest.fixture
 def ansible_environment(cluster, tmp_path):
     """The environment for ansible's commands: the user's own settings and cluster stay out of it."""
-    root = HERE.parent.parent
+    root = Path(__file__).parents[2]
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
         "ANSIBLE_COLLECTIONS_PATH": str(root / ".venv" / "collections"),

@@ -53,9 +53,9 @@ class Namespace:
         return f"/api/v1/namespaces/{self.name}/{resource}" + (f"/{name}" if name else "")
 
     def _call(self, method: str, path: str, body: t.Any = None, content_type: str = "application/json") -> Json:
-        answer = self.client.call_api(
-            method, self.client.configuration.host + path, {"Accept": "application/json", "Content-Type": content_type,
-            "Authorization": self.client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""}, body)
+        token = self.client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
+        headers = {"Accept": "application/json", "Content-Type": content_type, "Authorization": token}
+        answer = self.client.call_api(method, self.client.configuration.host + path, headers, body)
         data = answer.read()
         if answer.status >= 300:
             raise ApiException(status=answer.status, reason=data.decode())
@@ -116,7 +116,7 @@ class Namespace:
     def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, **params: t.Any) -> Json:
         """Run the module's work in this process; the result has the requests that were sent as well."""
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
-        gateway = self.gateway()
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace)
         if kill:
             kill(gateway)
         try:

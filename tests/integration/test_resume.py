@@ -191,10 +191,11 @@ def test_sizes_changed_by_somebody_else_meanwhile(namespace):
 
 def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
     namespace.make_foo(4)
-    for name_of in (lambda: "foo", lambda: (set(namespace.rcs()) - {"foo"}).pop()):
+    for side in ("foo", "next"):
         with pytest.raises(Killed):
             namespace.roll(kill=dies(7, after=True), image="myimage:v2")
-        namespace.patch(name_of(), {"metadata": {"annotations": None}})
+        name = side if side == "foo" else (set(namespace.rcs()) - {"foo"}).pop()
+        namespace.patch(name, {"metadata": {"annotations": None}})
         namespace.roll(state="rolled_back")
         assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
 

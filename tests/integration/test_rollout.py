@@ -16,14 +16,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 @pytest.mark.parametrize("replicas, surge", [(1, "1"), (4, "1"), (100, "25%"), (500, "25%")])
 def test_takeover_touches_no_pod(namespace, replicas, surge):
     """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun writes nothing."""
-    foo = namespace.make_foo(replicas)
+    before = namespace.make_foo(replicas)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", max_surge=surge)
 
     assert result["changed"] and result["rollout"]["phase"] == "complete"
     after = namespace.rc()
-    assert after["metadata"]["uid"] == foo["metadata"]["uid"]
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert "foo" not in observer.controllers_deleted and namespace.rcs() == ["foo"]
     assert len(observer.new) == replicas
     assert observer.new == uids(namespace.pods())

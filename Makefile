@@ -1,0 +1,63 @@
+# `make` lists the targets. Everything runs inside .venv; the user's own ~/.ansible is neither read nor written.
+
+SHELL := bash
+PYTHON ?= python3
+TIERS := lint unit sanity integration molecule
+
+export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
+export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
+export ANSIBLE_REMOTE_TEMP := $(ANSIBLE_HOME)/tmp
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+.PHONY: help
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: venv
+venv: .venv/ready ## The Python environment in .venv, built again when a requirements file has changed
+
+.venv/ready: requirements.txt tests/requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
+	  "Python 3.11 or newer is needed, which '$(PYTHON)' is not: name one, as in: make PYTHON=python3.11"; exit 1; }
+	@echo "Installing the pinned requirements into .venv: about a minute the first time"
+	@$(PYTHON) -m venv --clear .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check $(addprefix -r ,$^)
+	@mkdir -p .venv/collections/ansible_collections/baton
+	@ln -s ../../../.. .venv/collections/ansible_collections/baton/kubernetes
+	@touch $@
+
+.PHONY: demo
+demo: .venv/ready ## A cluster, a ReplicationController at v1, and what happens when it is rolled, killed, resumed
+	@bash tests/demo/demo.sh
+
+.PHONY: test
+test: .venv/ready ## Every tier that this machine can run, and a summary
+	@.venv/bin/python tests/run.py $(TIERS) kind
+
+.PHONY: $(TIERS:%=test-%)
+test-lint: ## ruff, import-linter, ansible-lint, antsibull
+test-unit: ## pytest tests/unit: no cluster
+test-sanity: ## ansible-test sanity
+test-integration: ## pytest tests/integration: on the embedded cluster
+test-molecule: ## The role image_bump on the embedded cluster, and on kind where there is a Docker engine
+$(TIERS:%=test-%): test-%: .venv/ready
+	@.venv/bin/python tests/run.py $* $(if $(filter molecule,$*),kind)
+
+.PHONY: bench
+bench: .venv/ready ## Side by side with kubectl rolling-update and the Deployment controller
+	@.venv/bin/python tests/bench
+
+.PHONY: build
+build: .venv/ready ## The collection as a file, in build/
+	@ansible-galaxy collection build --force --output-path build
+
+.PHONY: cluster-up cluster-down
+cluster-up cluster-down: cluster-%: .venv/ready
+	@.venv/bin/python tests/cluster $*
+cluster-up: ## A Kubernetes cluster on this machine
+cluster-down: ## Stop it
+
+.PHONY: clean
+clean: ## Remove .venv, build/ and caches; the cluster's binaries stay in the user's cache
+	@rm -rf .venv build .pytest_cache .ruff_cache .hypothesis .ansible .import_linter_cache
+	@find . -name __pycache__ -prune -exec rm -rf {} +

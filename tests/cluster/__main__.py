@@ -1,0 +1,155 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The command line of the embedded cluster: `python3 tests/cluster --help`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+
+import binaries
+import embedded
+from components import COMPONENTS
+from given import given_kubeconfig
+from workspace import ClusterError, say
+
+DESCRIPTION = """\
+A Kubernetes control plane with fake nodes, for tests and demos: etcd, kube-apiserver, kube-controller-manager,
+kube-scheduler and KWOK, built from pinned Go modules and run as plain processes of yours. Several can run side by side.
+"""
+
+EPILOGUE = """\
+environment:
+  KUBECONFIG         a cluster to use instead: `up` checks that it answers, `down` leaves it alone
+  KUBEBUILDER_ASSETS a folder with prebuilt programs; what it lacks is built
+  XDG_CACHE_HOME     where clusters and programs are kept, in baton-kubernetes/ (default: ~/.cache)
+
+exit codes: 0 done, 1 failed (or, of `status`, not healthy), 2 wrong usage, 130 interrupted
+
+  python3 tests/cluster up && export KUBECONFIG=$(python3 tests/cluster kubeconfig)
+"""
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+def main() -> int:
+    """Run one verb; its exit code."""
+    options = _parser().parse_args()
+    for number in INTERRUPTS:
+        signal.signal(number, _interrupt)
+    try:
+        return options.verb(options) or 0
+    except (ClusterError, OSError) as error:  # the latter: a full disk, a cache that may not be written
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+
+
+def _interrupt(*_unused: object) -> None:
+    """Clean up and end, as Python does at Ctrl-C; but a second one must not cut the cleaning up short."""
+    for number in INTERRUPTS:
+        signal.signal(number, lambda *_unused: None)
+    raise KeyboardInterrupt
+
+
+def _up(options: argparse.Namespace) -> None:
+    embedded.up(options.name, options.controller_manager_qps)
+
+
+def _down(options: argparse.Namespace) -> None:
+    for cluster in [*map(embedded.Cluster, embedded.names())] if options.all else [embedded.find(options.name)]:
+        cluster.down()
+
+
+def _status(options: argparse.Namespace) -> int:
+    if options.name or given_kubeconfig():
+        clusters = [embedded.find(options.name)]
+    else:
+        clusters = [*map(embedded.Cluster, embedded.names())]
+    sound = bool(clusters)
+    for cluster in clusters:
+        components = cluster.status()
+        sound = sound and set(components.values()) == {"healthy"}
+        print(f"{cluster.name}: {cluster.server}")
+        for component, word in components.items():
+            print(f"  {component:24} {word}")
+    if not clusters:
+        print("no cluster")
+    return 0 if sound else 1
+
+
+def _kubeconfig(options: argparse.Namespace) -> None:
+    print(embedded.find(options.name).kubeconfig)
+
+
+def _build(options: argparse.Namespace) -> None:
+    for name, path in binaries.provide([*binaries.NEEDED, *options.extra]).items():
+        print(f"{name} {path}")
+
+
+def _stop(options: argparse.Namespace) -> None:
+    embedded.find(options.name).stop(options.component, options.kill)
+
+
+def _start(options: argparse.Namespace) -> None:
+    embedded.find(options.name).start(options.component)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 tests/cluster",
+        description=DESCRIPTION,
+        epilog=EPILOGUE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verbs = parser.add_subparsers(required=True, metavar="VERB")
+
+    def verb(name: str, action: Callable[[argparse.Namespace], int | None], text: str) -> argparse.ArgumentParser:
+        added = verbs.add_parser(name, help=text, description=text)
+        added.set_defaults(verb=action)
+        return added
+
+    def named(name: str, action: Callable[[argparse.Namespace], int | None], text: str) -> argparse.ArgumentParser:
+        added = verb(name, action, text)
+        added.add_argument("--name", default="default", help="which cluster (default: default)")
+        return added
+
+    up = named("up", _up, "start the cluster, or check and repair the one that runs")
+    up.add_argument(
+        "--controller-manager-qps",
+        type=_positive,
+        default=2000,
+        metavar="N",
+        help="requests per second of the controller manager (default: 2000; Kubernetes' own default: 20)",
+    )
+    down = named("down", _down, "end the cluster and remove its files")
+    down.add_argument("--all", action="store_true", help="end all embedded clusters, whatever KUBECONFIG says")
+    verb("status", _status, "show all clusters; exit code 1 unless they are healthy").add_argument(
+        "--name", help="only this cluster"
+    )
+    named("kubeconfig", _kubeconfig, "print the path of the cluster's kubeconfig")
+    verb("build", _build, "build the programs, start nothing, print their paths").add_argument(
+        "--with", dest="extra", action="append", default=[], choices=binaries.OPTIONAL, help="build this one too"
+    )
+    for name, action, text in (
+        ("stop", _stop, "end one component of a running cluster"),
+        ("start", _start, "start a stopped component again"),
+    ):
+        named(name, action, text).add_argument("component", choices=COMPONENTS, metavar="COMPONENT", help=", ".join(COMPONENTS))
+    verbs.choices["stop"].add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
+    return parser
+
+
+def _positive(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on is needed, not {text!r}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

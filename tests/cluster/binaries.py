@@ -1,0 +1,109 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The programs of the embedded cluster: built from the Go modules beside this file, once per machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import subtask
+from go_toolchain import find_go, version_of
+from workspace import HERE, ClusterError, cache, locked, say
+
+PACKAGES = {
+    "etcd": ("kubernetes", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": ("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-controller-manager": ("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kube-scheduler": ("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+}
+"""Program: the folder of its go.mod, its package."""
+
+OPTIONAL = ("kubectl",)
+"""What no cluster needs; `build --with` adds it."""
+
+NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
+
+
+def provide(names: Iterable[str] = NEEDED) -> dict[str, Path]:
+    """The path of each program, prebuilt ones from KUBEBUILDER_ASSETS first, the others built where missing.
+
+    Milliseconds when there is nothing to build. Raises ClusterError.
+    """
+    paths = {name: _prebuilt(name) for name in names}
+    wanted = [name for name, path in paths.items() if path is None]
+    if wanted:
+        go = find_go()
+        folder = cache() / "bin" / _key(go)
+        missing = [name for name in wanted if not (folder / name).exists()]
+        if missing:
+            _build(go, folder, missing)
+        paths.update({name: folder / name for name in wanted})
+    return paths
+
+
+def _prebuilt(name: str) -> Path | None:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if not assets:
+        return None
+    if not Path(assets).is_dir():
+        raise ClusterError(f"KUBEBUILDER_ASSETS names no folder: {assets}")
+    path = Path(assets).resolve() / name
+    return path if os.access(path, os.X_OK) else None
+
+
+def _key(go: Path) -> str:
+    """What decides the bytes of the programs: the pinned modules and the Go that compiles them."""
+    digest = hashlib.sha256(version_of(go).encode())
+    for module in ("kubernetes", "kwok"):
+        for file in ("go.mod", "go.sum"):
+            digest.update((HERE / module / file).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _build(go: Path, folder: Path, names: list[str]) -> None:
+    with locked(folder.with_suffix(".lock"), "the programs of the cluster"):
+        names = [name for name in names if not (folder / name).exists()]  # somebody else may have built meanwhile
+        if not names:
+            return
+        say(f"building {', '.join(names)}: once per machine, about 8 minutes on 2 cores from nothing")
+        folder.mkdir(parents=True, exist_ok=True)
+        began = time.monotonic()
+        for number, name in enumerate(names, 1):
+            module, package = PACKAGES[name]
+            draft = folder / f".{name}"
+            subtask.run(
+                f"building {name} ({number} of {len(names)})",
+                [str(go), "build", "-v", "-trimpath", "-ldflags", _link_flags(), "-o", str(draft), package],
+                HERE / module,
+                _environment(),
+            )
+            draft.rename(folder / name)  # at once: half a program is never found there
+        say(f"built in {time.monotonic() - began:.0f} s: {folder}")
+
+
+def _environment() -> dict[str, str]:
+    """The user's, but for what would build something else: flags, a workspace file, a Go downloaded on the way."""
+    return os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
+
+
+def _link_flags() -> str:
+    """Without symbols, and with the version, which Kubernetes' own build scripts set at link time."""
+    requirement = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (HERE / "kubernetes/go.mod").read_text("utf-8"))
+    if not requirement:
+        raise ClusterError("kubernetes/go.mod requires no k8s.io/kubernetes")
+    version, major, minor = requirement.groups()
+    values = {
+        "k8s.io/component-base/version.gitVersion": version,
+        "k8s.io/component-base/version.gitMajor": major,
+        "k8s.io/component-base/version.gitMinor": minor,
+        "k8s.io/client-go/pkg/version.gitVersion": version,
+    }
+    return " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in values.items())])

@@ -1,0 +1,173 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The programs of one cluster: their command lines, and where each says that it is well."""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from workspace import HERE, ClusterError
+
+LOOPBACK = "127.0.0.1"
+PORTS = 6
+"""Ports per cluster: etcd for clients, etcd for peers, API server, controller manager, scheduler, KWOK."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command lines of one cluster depend on."""
+
+    folder: Path
+    first_port: int
+    controller_manager_qps: int
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return f"https://{LOOPBACK}:{self.first_port + 2}"
+
+    @property
+    def certificate_authority(self) -> Path:
+        """What the API server writes at its first start: its certificate, followed by the CA that signed it."""
+        return self.folder / "apiserver/apiserver.crt"
+
+    @property
+    def key(self) -> Path:
+        """Of that certificate. It signs the ServiceAccount tokens as well, so that nobody needs openssl."""
+        return self.certificate_authority.with_suffix(".key")
+
+    @property
+    def kubeconfig(self) -> Path:
+        """For the components as for everybody else: a test cluster needs one identity, its administrator's."""
+        return self.folder / "kubeconfig"
+
+    @property
+    def tokens(self) -> Path:
+        """The API server's list of tokens."""
+        return self.folder / "tokens.csv"
+
+
+@dataclass(frozen=True)
+class Component:
+    """One program."""
+
+    name: str
+    arguments: Callable[[Settings], list[str]]
+    port: int
+    """Of the health page, counted from the cluster's first one."""
+    page: str
+    scheme: str = "https"
+
+    def health_url(self, settings: Settings) -> str:
+        """Answers 200 when the component is ready to work."""
+        return f"{self.scheme}://{LOOPBACK}:{settings.first_port + self.port}{self.page}"
+
+
+def free_ports() -> int:
+    """The first of PORTS free ones in a row.
+
+    Below the range from which the kernel takes the local ports of outgoing connections (32768 and up): there, a
+    client that reconnects to a stopped component could be given that very port, and keep it from starting again.
+    """
+    for first in random.sample(range(20000, 32000, 10), 200):
+        if all(_is_free(first + offset) for offset in range(PORTS)):
+            return first
+    raise ClusterError(f"no {PORTS} free ports in a row between 20000 and 32000")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _etcd(settings: Settings) -> list[str]:
+    clients, peers = (f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1))
+    return [
+        f"--data-dir={settings.folder / 'etcd'}",
+        f"--listen-client-urls={clients}",
+        f"--advertise-client-urls={clients}",
+        f"--listen-peer-urls={peers}",
+        f"--initial-advertise-peer-urls={peers}",
+        f"--initial-cluster=default={peers}",
+        "--unsafe-no-fsync",  # nothing here has to survive the machine
+    ]
+
+
+def _kube_apiserver(settings: Settings) -> list[str]:
+    return [
+        f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={settings.first_port + 2}",
+        f"--advertise-address={LOOPBACK}",  # else it looks for a default route, which a sandbox may not have
+        "--endpoint-reconciler-type=none",  # the API does not want a loopback address as an Endpoint
+        f"--cert-dir={settings.certificate_authority.parent}",
+        f"--token-auth-file={settings.tokens}",
+        "--authorization-mode=Node,RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={settings.key}",
+        f"--service-account-signing-key-file={settings.key}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--allow-privileged",
+        "--shutdown-watch-termination-grace-period=1s",  # else SIGTERM waits until the last watch ends by itself
+    ]
+
+
+def _kube_controller_manager(settings: Settings) -> list[str]:
+    qps = settings.controller_manager_qps
+    return [
+        f"--kubeconfig={settings.kubeconfig}",
+        "--leader-elect=false",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={settings.first_port + 3}",
+        f"--cert-dir={settings.folder / 'controller-manager'}",
+        "--use-service-account-credentials",
+        f"--service-account-private-key-file={settings.key}",
+        f"--root-ca-file={settings.certificate_authority}",  # for the ConfigMap kube-root-ca.crt of each namespace
+        f"--kube-api-qps={qps}",
+        f"--kube-api-burst={qps * 3 // 2}",  # the ratio of the defaults, 20 and 30
+    ]
+
+
+def _kube_scheduler(settings: Settings) -> list[str]:
+    return [
+        f"--kubeconfig={settings.kubeconfig}",
+        "--leader-elect=false",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={settings.first_port + 4}",
+        f"--cert-dir={settings.folder / 'scheduler'}",
+        "--kube-api-qps=2000",
+        "--kube-api-burst=4000",
+    ]
+
+
+def _kwok(settings: Settings) -> list[str]:
+    return [
+        f"--kubeconfig={settings.kubeconfig}",
+        f"--config={HERE / 'stages.yaml'}",
+        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
+        f"--node-ip={LOOPBACK}",
+        f"--server-address={LOOPBACK}:{settings.first_port + 5}",
+    ]
+
+
+# Started from left to right, those of one line together; ended the other way round.
+STARTED_TOGETHER = (
+    (Component("etcd", _etcd, 0, "/health", "http"),),
+    (Component("kube-apiserver", _kube_apiserver, 2, "/readyz"),),
+    (
+        Component("kube-controller-manager", _kube_controller_manager, 3, "/healthz"),
+        Component("kube-scheduler", _kube_scheduler, 4, "/readyz"),
+        Component("kwok", _kwok, 5, "/healthz", "http"),
+    ),
+)
+
+COMPONENTS = {component.name: component for group in STARTED_TOGETHER for component in group}

@@ -1,0 +1,200 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Kubernetes control planes with fake nodes on this machine, without root, containers or a network.
+
+    with up("mine") as cluster:
+        use(cluster.kubeconfig)
+
+A cluster is a folder in the user's cache and the processes that the state.json in it names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import shutil
+import signal
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+import binaries
+from components import COMPONENTS, STARTED_TOGETHER, Component, free_ports
+from given import GivenCluster, given_kubeconfig
+from kubeapi import Api
+from nodes import create_nodes, works
+from state import State
+from supervision import end, healthy, start
+from workspace import ClusterError, clusters, locked, say, uninterrupted, wait_for, write_private
+
+
+def up(name: str = "default", controller_manager_qps: int = 2000) -> Cluster | GivenCluster:
+    """The cluster of that name: started, or repaired, unless it is running and healthy.
+
+    With KUBECONFIG in the environment: that cluster, if it answers. Raises ClusterError; then nothing is left running.
+    """
+    cluster = find(name)
+    cluster.up(controller_manager_qps)
+    return cluster
+
+
+def status(name: str = "default") -> dict[str, str]:
+    """Each component's state: "healthy", "unhealthy" (it runs, but does not say that it is well) or "stopped"."""
+    return find(name).status()
+
+
+def find(name: str) -> Cluster | GivenCluster:
+    """The cluster to act on, running or not: KUBECONFIG's, else the embedded one of that name."""
+    kubeconfig = given_kubeconfig()
+    return GivenCluster(kubeconfig) if kubeconfig else Cluster(name)
+
+
+def names() -> list[str]:
+    """The embedded clusters that there are, healthy or not."""
+    return sorted(folder.name for folder in clusters().glob("*/"))
+
+
+class Cluster:
+    """One embedded cluster, running or not. Its state is read from its folder at every call, others may change it."""
+
+    def __init__(self, name: str) -> None:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,40}[a-z0-9])?", name):
+            raise ClusterError(f"a cluster's name consists of a-z, 0-9 and -, at most 42 of them, not {name!r}")
+        self.name = name
+        self._folder = clusters() / name
+
+    # What clients need
+
+    @property
+    def kubeconfig(self) -> str:
+        """Path of the administrator's kubeconfig. Raises ClusterError if there is no such cluster, as all below do."""
+        return str(self._state().settings.kubeconfig)
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return self._state().settings.server
+
+    @property
+    def token(self) -> str:
+        """The administrator's bearer token."""
+        return self._state().token
+
+    @property
+    def certificate_authority(self) -> str:
+        """Path of what the server's certificate is verified with."""
+        return str(self._state().settings.certificate_authority)
+
+    # Verbs
+
+    def up(self, controller_manager_qps: int) -> None:
+        """Start what is not healthy, and return when pods can be created. A failure brings the whole cluster down."""
+        began = time.monotonic()
+        with self._locked():
+            state = State.load(self._folder)
+            as_wanted = state is not None and state.controller_manager_qps == controller_manager_qps
+            if as_wanted and set(self.status().values()) == {"healthy"} and works(_api(state)):
+                say(f"cluster {self.name} is up already: {state.settings.server}")
+                return
+            programs = binaries.provide()
+            try:
+                state = state or self._create(controller_manager_qps)
+                if not as_wanted:
+                    state.controller_manager_qps = controller_manager_qps
+                    end(state, "kube-controller-manager")
+                for group in STARTED_TOGETHER:
+                    start(state, [component for component in group if not healthy(state, component)], programs)
+                create_nodes(_api(state))
+                wait_for("the nodes and the default ServiceAccount", lambda: works(_api(state)))
+            except BaseException:
+                with uninterrupted():
+                    self._remove()
+                raise
+        say(f"cluster {self.name} is up after {time.monotonic() - began:.1f} s: {state.settings.server}")
+
+    def down(self) -> None:
+        """End all its processes and remove its folder. There may be no such cluster, or half of one."""
+        with self._locked():
+            there = self._folder.exists()
+            with uninterrupted():
+                self._remove()
+        say(f"cluster {self.name} is down" if there else f"there is no cluster {self.name}")
+
+    def stop(self, component: str, kill: bool = False) -> None:
+        """End one component, by SIGTERM or by SIGKILL, and return when it is gone. It may be stopped already."""
+        with self._locked():
+            end(self._state(), _known(component).name, signal.SIGKILL if kill else signal.SIGTERM)
+
+    def start(self, component: str) -> None:
+        """Start one component, unless it is healthy, and return when it is."""
+        with self._locked():
+            state = self._state()
+            if not healthy(state, _known(component)):
+                start(state, [COMPONENTS[component]], binaries.provide())
+
+    def status(self) -> dict[str, str]:
+        """As the function of that name."""
+        state = self._state()
+        words = {}
+        for component in COMPONENTS.values():
+            alive = component.name in state.processes and state.processes[component.name].alive
+            words[component.name] = "stopped" if not alive else "healthy" if healthy(state, component) else "unhealthy"
+        return words
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.down()
+
+    # The folder
+
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(self._folder.with_suffix(".lock"), f"cluster {self.name}")
+
+    def _state(self) -> State:
+        state = State.load(self._folder)
+        if not state:
+            raise ClusterError(f"there is no cluster {self.name}: start it with `up`")
+        return state
+
+    def _create(self, controller_manager_qps: int) -> State:
+        shutil.rmtree(self._folder, ignore_errors=True)  # one without a state has no process either
+        (self._folder / "logs").mkdir(parents=True, mode=0o700)
+        self._folder.chmod(0o700)
+        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps)
+        state.save()
+        write_private(state.settings.tokens, f'{state.token},admin,admin,"system:masters"\n')
+        write_private(state.settings.kubeconfig, json.dumps(_kubeconfig(state), indent=2))  # JSON is YAML
+        return state
+
+    def _remove(self) -> None:
+        state = State.load(self._folder)
+        if state:
+            for name in reversed(COMPONENTS):
+                end(state, name, signal.SIGKILL)  # nothing of it is kept, so nothing needs to be flushed
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _kubeconfig(state: State) -> dict[str, Any]:
+    cluster = {"server": state.settings.server, "certificate-authority": str(state.settings.certificate_authority)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "embedded",
+        "clusters": [{"name": "embedded", "cluster": cluster}],
+        "users": [{"name": "admin", "user": {"token": state.token}}],
+        "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "admin"}}],
+    }
+
+
+def _api(state: State) -> Api:
+    return Api(state.settings.server, state.token, str(state.settings.certificate_authority))
+
+
+def _known(name: str) -> Component:
+    if name not in COMPONENTS:
+        raise ClusterError(f"there is no component {name}, but {', '.join(COMPONENTS)}")
+    return COMPONENTS[name]

@@ -1,0 +1,103 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The cluster that KUBECONFIG names: used as it is, never started or ended from here."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from kubeapi import status_of
+from workspace import ClusterError, clusters, say
+
+
+def given_kubeconfig() -> Path | None:
+    """The first file of KUBECONFIG; None without one, or where it is an embedded cluster's (a demo exports it)."""
+    first = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    if not first:
+        return None
+    path = Path(first).absolute()
+    return None if path.is_relative_to(clusters().absolute()) else path
+
+
+class GivenCluster:
+    """What an embedded cluster can do, as far as that is not starting and ending."""
+
+    name = "KUBECONFIG"
+
+    def __init__(self, path: Path) -> None:
+        """Read the kubeconfig. Raises ClusterError."""
+        config = _read(path)
+        context = _named(config, "context", config.get("current-context"))
+        cluster = _named(config, "cluster", context.get("cluster"))
+        authority = cluster.get("certificate-authority")
+        self.kubeconfig = str(path)
+        self.server: str = cluster.get("server") or ""
+        self.token: str | None = _named(config, "user", context.get("user")).get("token")
+        self.certificate_authority = str(path.parent / authority) if authority else None
+
+    def up(self, controller_manager_qps: int) -> None:  # pylint: disable=unused-argument
+        """See that it answers, be it with "unauthorized". Raises ClusterError."""
+        if not self._answers():
+            raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster, but {self.server!r} does not answer")
+        say(f"KUBECONFIG={self.kubeconfig} names the cluster, and it answers: {self.server}")
+
+    def down(self) -> None:
+        """Do nothing, and say so."""
+        say(f"KUBECONFIG={self.kubeconfig} names the cluster: nothing to bring down")
+
+    def stop(self, component: str, kill: bool = False) -> None:  # pylint: disable=unused-argument
+        """Raises ClusterError."""
+        raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its {component} is not ours to touch")
+
+    start = stop
+
+    def status(self) -> dict[str, str]:
+        """All that can be known of it."""
+        return {"kube-apiserver": "healthy" if self._answers() else "unhealthy"}
+
+    def _answers(self) -> bool:
+        return bool(self.server) and status_of(self.server.rstrip("/") + "/version", timeout=10) is not None
+
+    def __enter__(self) -> GivenCluster:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.down()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ClusterError(f"KUBECONFIG={path} cannot be read: {error.strerror}") from error
+    try:
+        config = _parse(text)
+    except ValueError as error:
+        raise ClusterError(f"KUBECONFIG={path} is not YAML") from error
+    return config if isinstance(config, dict) else {}
+
+
+def _parse(text: str) -> object:
+    """Raises ValueError. JSON comes first: for YAML Python has nothing of its own."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        import yaml
+    except ImportError as error:
+        raise ClusterError("a KUBECONFIG in YAML needs the package PyYAML, which this Python has not") from error
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _named(config: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:
+    """A kubeconfig's lists hold {"name": NAME, KIND: {...}}; an empty dict if there is none of that name."""
+    entries = config.get(f"{kind}s") or ()
+    return next((entry.get(kind) or {} for entry in entries if entry.get("name") == name), {})

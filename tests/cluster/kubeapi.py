@@ -1,0 +1,82 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The few HTTP requests that the embedded cluster needs. http.client, because it never takes a proxy."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from workspace import ClusterError
+
+
+class Refused(ClusterError):
+    """The API server answered, with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"the API server refused with {status}: {message}")
+        self.status = status
+
+
+def status_of(url: str, timeout: float = 2) -> int | None:
+    """The HTTP status of a GET, None if nothing answers. Nothing secret is sent, so no certificate is verified."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        return _request(url, "GET", context=context, timeout=timeout)[0]
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+class Api:
+    """A cluster's API, with a token."""
+
+    def __init__(self, server: str, token: str, certificate_authority: str) -> None:
+        self._server = server
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        self._context = ssl.create_default_context(cafile=certificate_authority)
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The object or list at path. Raises Refused."""
+        return self._call("GET", path)
+
+    def create(self, path: str, body: dict[str, Any]) -> None:
+        """Create the object, unless there is one of its name. Raises Refused."""
+        try:
+            self._call("POST", path, json.dumps(body))
+        except Refused as refused:
+            if refused.status != HTTPStatus.CONFLICT:
+                raise
+
+    def _call(self, method: str, path: str, body: str | None = None) -> dict[str, Any]:
+        status, text = _request(self._server + path, method, body, self._headers, self._context, timeout=10)
+        if status >= 400:
+            raise Refused(status, text[:256])
+        return json.loads(text)
+
+
+def _request(
+    url: str,
+    method: str,
+    body: str | None = None,
+    headers: dict[str, str] | None = None,
+    context: ssl.SSLContext | None = None,
+    timeout: float = 10,
+) -> tuple[int, str]:
+    where = urlsplit(url)
+    if where.scheme == "https":
+        connection = http.client.HTTPSConnection(where.netloc, timeout=timeout, context=context)
+    else:
+        connection = http.client.HTTPConnection(where.netloc, timeout=timeout)
+    try:
+        connection.request(method, url.partition(where.netloc)[2], body, headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()

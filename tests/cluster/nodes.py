@@ -1,0 +1,49 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The fake nodes, and whether pods can run on them."""
+
+from __future__ import annotations
+
+import http.client
+from typing import Any
+
+from kubeapi import Api, Refused
+
+FAKE_NODES = 4
+
+
+def create_nodes(api: Api) -> None:
+    """Create those that are not there. Raises Refused, OSError."""
+    size = {"cpu": "1000", "memory": "4Ti", "pods": "1000"}
+    for number in range(FAKE_NODES):
+        name = f"fake-{number}"
+        api.create(
+            "/api/v1/nodes",
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {
+                    "name": name,
+                    "annotations": {"kwok.x-k8s.io/node": "fake"},
+                    "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "type": "fake"},
+                },
+                "status": {"capacity": size, "allocatable": size},
+            },
+        )
+
+
+def works(api: Api) -> bool:
+    """Whether a pod created now would be admitted, scheduled and made ready."""
+    try:
+        nodes = api.get("/api/v1/nodes")["items"]
+        api.get("/api/v1/namespaces/default/serviceaccounts/default")
+    except (Refused, OSError, http.client.HTTPException):
+        return False
+    return len(nodes) >= FAKE_NODES and all(_is_ready(node) for node in nodes)
+
+
+def _is_ready(node: dict[str, Any]) -> bool:
+    """Ready, and without the not-ready taint that each node is born with and the controller manager takes away."""
+    conditions = {condition["type"]: condition["status"] for condition in node["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True" and not node["spec"].get("taints")

@@ -1,0 +1,81 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Processes that outlive the program that started them. Linux only: what is known of them comes from /proc."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from workspace import ClusterError
+
+
+class Process(NamedTuple):
+    """A process by pid and start time (in clock ticks since boot): together they never come again."""
+
+    pid: int
+    started: int
+
+    @classmethod
+    def spawn(cls, argv: list[str], environment: dict[str, str], log: Path) -> Process:
+        """Start argv in a session of its own, so that a Ctrl-C in the terminal does not reach it; append to log."""
+        try:
+            pid = os.posix_spawn(
+                argv[0],
+                argv,
+                environment,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGINT, signal.SIGTERM),
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+            )
+        except OSError as error:
+            raise ClusterError(f"{argv[0]} cannot be run: {error.strerror}") from error
+        _, started = _look(pid) or ("", 0)
+        return cls(pid, started)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs; a zombie does not."""
+        state, started = _look(self.pid) or ("X", 0)
+        return started == self.started and state not in "XZ"
+
+    def end(self, with_signal: signal.Signals = signal.SIGTERM, patience: float = 10) -> None:
+        """Signal it and wait until it is gone; after `patience` seconds it is killed."""
+        deadline = time.monotonic() + patience
+        if self.alive:
+            self._signal(with_signal)
+        while self.alive:
+            if time.monotonic() > deadline + patience:
+                raise ClusterError(f"process {self.pid} does not end, not even by SIGKILL")
+            if time.monotonic() > deadline:
+                self._signal(signal.SIGKILL)
+            time.sleep(0.01)
+        try:
+            os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass  # not ours: another program started it
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            pass  # gone by itself
+
+
+def _look(pid: int) -> tuple[str, int] | None:
+    """State and start time of a process, or None if there is none of that pid."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()  # the program's name, before, may hold spaces and brackets
+    return fields[0], int(fields[19])

@@ -1,0 +1,45 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has to be remembered of a cluster, in its folder's state.json."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from components import Settings
+from processes import Process
+from workspace import write_private
+
+
+@dataclass
+class State:
+    """Settings that stay as they are while a cluster lives, and the processes that run for it now."""
+
+    folder: Path
+    first_port: int
+    token: str
+    controller_manager_qps: int
+    processes: dict[str, Process] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, folder: Path) -> State | None:
+        """None if there is no such cluster."""
+        try:
+            saved = json.loads((folder / "state.json").read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        processes = {name: Process(*numbers) for name, numbers in saved.pop("processes").items()}
+        return cls(folder, processes=processes, **saved)
+
+    def save(self) -> None:
+        """Replace the file at once. A process must be saved before a signal can end this program."""
+        saved = {name: value for name, value in vars(self).items() if name != "folder"}
+        write_private(self.folder / "state.json", json.dumps(saved, indent=2))
+
+    @property
+    def settings(self) -> Settings:
+        """For the command lines."""
+        return Settings(self.folder, self.first_port, self.controller_manager_qps)

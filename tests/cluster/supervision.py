@@ -1,0 +1,57 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Start, watch and end the components of a cluster. Whoever calls holds the cluster's lock."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from components import Component
+from kubeapi import status_of
+from processes import Process
+from state import State
+from workspace import ClusterError, last_lines, uninterrupted, wait_for
+
+
+def healthy(state: State, component: Component) -> bool:
+    """Whether it runs and says that it is well."""
+    process = state.processes.get(component.name)
+    return process is not None and process.alive and status_of(component.health_url(state.settings)) == 200
+
+
+def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
+    """Start them, in place of what may still run of them, and wait until all are healthy. Raises ClusterError."""
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(state.folder)}  # no ETCD_ settings, no ~/.kwok of the user's
+    for component in components:
+        end(state, component.name, signal.SIGKILL)
+        argv = [str(programs[component.name]), *component.arguments(state.settings)]
+        with uninterrupted():
+            state.processes[component.name] = Process.spawn(argv, environment, _log(state, component))
+            state.save()
+    for component in components:
+        _await_health(state, component)
+
+
+def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:
+    """End the process and, when it is gone, forget it. There may be none."""
+    if name in state.processes:
+        state.processes[name].end(with_signal)
+        del state.processes[name]
+        state.save()
+
+
+def _await_health(state: State, component: Component) -> None:
+    log = _log(state, component)
+
+    def healthy_or_dead() -> bool:
+        if not state.processes[component.name].alive:
+            raise ClusterError(f"{component.name} died at its start; the end of its log:\n{last_lines(log)}")
+        return healthy(state, component)
+
+    wait_for(component.name, healthy_or_dead, log)
+
+
+def _log(state: State, component: Component) -> Path:
+    return state.folder / "logs" / f"{component.name}.log"

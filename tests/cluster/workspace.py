@@ -1,0 +1,121 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the embedded cluster keeps its things, and what every other file here shares: errors, progress, locks."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+PATIENCE = 90
+"""Seconds for something to become ready: 3 on two idle cores, many more where both are busy compiling."""
+
+SIGN_OF_LIFE = 8
+"""Seconds between two lines of progress: a silence of minutes looks like a hang."""
+
+
+class ClusterError(Exception):
+    """Something a person can act on; its text is one sentence, maybe with the end of a log below it."""
+
+
+def cache() -> Path:
+    """The user's cache of this project. Everything below it may be deleted while no cluster runs."""
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home).absolute() if home else Path.home() / ".cache") / "baton-kubernetes"
+
+
+def clusters() -> Path:
+    """The folder with one folder per cluster."""
+    return cache() / "clusters"
+
+
+def say(text: str) -> None:
+    """Print a line of progress, to stderr: stdout is for what scripts read."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace the file at once, readable for its owner only: a reader sees the old text or the new."""
+    draft = path.with_name(path.name + ".new")
+    draft.unlink(missing_ok=True)
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    draft.replace(path)
+
+
+def last_lines(path: Path, count: int = 12) -> str:
+    """The end of a log, for an error message."""
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+    except FileNotFoundError:
+        return "(no log)"
+
+
+def wait_for(what: str, done: Callable[[], bool], log: Path | None = None) -> None:
+    """Look until it is done. Raises ClusterError, with the end of the log, when PATIENCE runs out."""
+    began = said = time.monotonic()
+    while not done():
+        now = time.monotonic()
+        if now > began + PATIENCE:
+            end = f"; the end of its log:\n{last_lines(log)}" if log else ""
+            raise ClusterError(f"{what} did not become ready in {PATIENCE} s{end}")
+        if now > said + SIGN_OF_LIFE:
+            said = now
+            say(f"waiting for {what}: {now - began:.0f} s")
+        time.sleep(0.03)
+
+
+@contextlib.contextmanager
+def locked(path: Path, what: str) -> Iterator[None]:
+    """Hold the lock file while the block runs, waiting (and saying so) while another process has it.
+
+    The file goes with the lock. So whoever got the lock of a file that is no longer there must try again.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = False
+    while not held:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(file, what)
+            held = _is_file(file, path)
+            if held:
+                yield
+        finally:
+            if held:
+                path.unlink(missing_ok=True)
+            os.close(file)
+
+
+def _lock(file: int, what: str) -> None:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"waiting for another process that works on {what}")
+        fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _is_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the block is done: no process is started and then forgotten."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

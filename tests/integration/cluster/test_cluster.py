@@ -1,0 +1,356 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The embedded cluster with real processes: about half a minute when its programs are built."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import binaries
+import embedded
+import pytest
+from embedded import Cluster
+from kubeapi import Api
+from workspace import HERE, clusters
+
+NAME = f"test-{os.getpid()}"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def tool(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start the command line."""
+    return subprocess.Popen(
+        [sys.executable, str(HERE), *arguments],
+        env=os.environ | environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def run(*arguments: str, **environment: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command line."""
+    process = tool(*arguments, **environment)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def eventually(question: Callable[[], Any], seconds: float = 15) -> Any:
+    """The first answer that is true. Fails with the last one."""
+    deadline = time.monotonic() + seconds
+    while not (answer := question()):
+        assert time.monotonic() < deadline, f"still {answer!r} after {seconds} s"
+        time.sleep(0.05)
+    return answer
+
+
+def pids(name: str) -> dict[str, int]:
+    """Component: pid, as remembered; empty for no cluster."""
+    try:
+        state = json.loads((clusters() / name / "state.json").read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    return {component: pid for component, (pid, _started) in state["processes"].items()}
+
+
+def processes(name: str) -> list[str]:
+    """The command line of every process on this machine that works in the cluster's folder."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = file.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue  # ended meanwhile
+        if str(clusters() / name) + "/" in line:
+            found.append(line)
+    return found
+
+
+def assert_nothing_left(name: str) -> None:
+    """No process, no file."""
+    assert not processes(name)
+    assert not list(clusters().glob(f"{name}*"))
+
+
+def api(cluster: Cluster) -> Api:
+    """A client that verifies the server's certificate."""
+    return Api(cluster.server, cluster.token, cluster.certificate_authority)
+
+
+def pod(name: str, image: str, **metadata: Any) -> dict[str, Any]:
+    """A pod of two containers; the first decides its fate."""
+    containers = [{"name": "on", "image": image}, {"name": "sidecar", "image": "sidecar:v1"}]  # in YAML, on is true
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"terminationGracePeriodSeconds": 0, "containers": containers},
+    }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_given_cluster() -> Iterator[None]:
+    """These tests are about our own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("KUBECONFIG", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A running cluster, started by two `up` at once: one does it, the other waits and finds it."""
+    binaries.provide()
+    both = [tool("up", "--name", NAME) for _ in range(2)]
+    said = "".join(process.communicate(timeout=180)[1] for process in both)
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said.count("is up after") == said.count("is up already") == 1
+    with Cluster(NAME) as running:
+        yield running
+    assert_nothing_left(NAME)
+
+
+def test_up_gives_a_kubeconfig_and_keeps_its_secrets(cluster: Cluster) -> None:
+    """The printed kubeconfig is the whole access, and only its owner can read it."""
+    code, out, _err = run("kubeconfig", "--name", NAME)
+
+    assert (code, out.strip()) == (0, cluster.kubeconfig)
+    config = json.loads(Path(cluster.kubeconfig).read_text("utf-8"))
+    assert config["clusters"][0]["cluster"] == {
+        "server": cluster.server,
+        "certificate-authority": cluster.certificate_authority,
+    }
+    assert config["users"][0]["user"] == {"token": cluster.token}
+    files = [file for file in (clusters() / NAME).glob("*") if file.is_file()]
+    holders = [file for file in files if cluster.token in file.read_text("utf-8")]
+    assert {(file.name, file.stat().st_mode & 0o777) for file in holders} == {
+        ("kubeconfig", 0o600),
+        ("state.json", 0o600),
+        ("tokens.csv", 0o600),
+    }
+
+
+def test_second_up_reuses_what_runs(cluster: Cluster) -> None:
+    """No process is replaced, and it takes about half a second."""
+    before, began = pids(NAME), time.monotonic()
+
+    embedded.up(NAME)
+
+    assert pids(NAME) == before
+    assert time.monotonic() - began < 3
+
+
+def test_two_clusters_side_by_side(cluster: Cluster) -> None:
+    """Another name is another cluster: own ports, own objects; down of one leaves the other."""
+    with embedded.up(f"{NAME}-b") as other:
+        assert other.server != cluster.server
+        api(other).create(PODS, pod("only-here", "web:v1"))
+        assert "only-here" not in [item["metadata"]["name"] for item in api(cluster).get(PODS)["items"]]
+
+    assert_nothing_left(f"{NAME}-b")
+    assert run("status", "--name", NAME)[0] == 0
+
+
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_up_leaves_nothing(interrupt: signal.Signals) -> None:
+    """Ctrl-C while the API server is starting."""
+    name = f"{NAME}-i"
+    process = tool("up", "--name", name)
+    eventually(lambda: "kube-apiserver" in pids(name))
+
+    process.send_signal(interrupt)
+    _out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, err) == (130, "interrupted\n")
+    assert_nothing_left(name)
+
+
+def test_failed_up_shows_the_log_and_leaves_nothing(tmp_path: Path) -> None:
+    """A component that dies at its start takes the others with it, and tells why."""
+    broken = tmp_path / "kube-apiserver"
+    broken.write_text("#!/bin/sh\necho no licence to serve\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+
+    code, _out, err = run("up", "--name", f"{NAME}-f", KUBEBUILDER_ASSETS=str(tmp_path))
+
+    assert code == 1
+    assert err == "error: kube-apiserver died at its start; the end of its log:\nno licence to serve\n"
+    assert_nothing_left(f"{NAME}-f")
+
+
+@pytest.mark.parametrize("component", ["kube-apiserver", "kwok"])
+def test_killed_component_is_started_again(cluster: Cluster, component: str) -> None:
+    """`start` brings back what `stop --kill` took; the others run on."""
+    before = pids(NAME)
+
+    assert run("stop", "--name", NAME, component, "--kill")[0] == 0
+    code, out, _err = run("status", "--name", NAME)
+    assert code == 1
+    assert f"{component:24} stopped" in out
+    assert run("start", "--name", NAME, component)[0] == 0
+
+    assert run("status", "--name", NAME)[0] == 0
+    assert {name for name, pid in pids(NAME).items() if before[name] != pid} == {component}
+
+
+def test_up_repairs_and_throttles(cluster: Cluster) -> None:
+    """A component that died is replaced, and so is a controller manager with another limit; nothing else."""
+    before = pids(NAME)
+    os.kill(before["kube-scheduler"], signal.SIGKILL)
+
+    embedded.up(NAME, controller_manager_qps=20)
+
+    assert set(embedded.status(NAME).values()) == {"healthy"}
+    assert {name for name, pid in pids(NAME).items() if before[name] != pid} == {
+        "kube-scheduler",
+        "kube-controller-manager",
+    }
+    assert any("--kube-api-qps=20 --kube-api-burst=30" in line for line in processes(NAME))
+    embedded.up(NAME)
+    assert not any("--kube-api-qps=20 " in line for line in processes(NAME))
+
+
+def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Path) -> None:
+    """`up` checks it, `down` does nothing, both say so; one that does not answer is an error."""
+    given = tmp_path / "config"
+    given.write_text(Path(cluster.kubeconfig).read_text("utf-8"), encoding="utf-8")
+
+    code, _out, err = run("up", KUBECONFIG=str(given))
+    assert (code, err) == (0, f"KUBECONFIG={given} names the cluster, and it answers: {cluster.server}\n")
+    code, _out, err = run("down", KUBECONFIG=str(given))
+    assert (code, err) == (0, f"KUBECONFIG={given} names the cluster: nothing to bring down\n")
+    assert run("status", "--name", NAME)[0] == 0
+
+    given.write_text(given.read_text("utf-8").replace(cluster.server, "https://127.0.0.1:1"), encoding="utf-8")
+    code, _out, err = run("up", KUBECONFIG=str(given))
+    assert (code, err) == (
+        1,
+        f"error: KUBECONFIG={given} names the cluster, but 'https://127.0.0.1:1' does not answer\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["up", "--name", "../x"], "a cluster's name consists of"),
+        (["stop", "--name", "nobody", "etcd"], "there is no cluster nobody"),
+        (["kubeconfig", "--name", "nobody"], "there is no cluster nobody"),
+    ],
+)
+def test_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    """Exit code 1 and no traceback."""
+    code, out, err = run(*arguments)
+
+    assert (code, out) == (1, "")
+    assert err.startswith(f"error: {sentence}")
+    assert err.count("\n") == 1
+
+
+# Pods: what stages.yaml says of them
+
+
+@pytest.fixture(scope="module")
+def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
+    """Look at one of the pods that were created at once; each is named for the word in its image's tag."""
+    for word in ("v1", "slow", "unready", "absent", "noconfig", "crash", "oom"):
+        api(cluster).create(PODS, pod(word, f"registry.test:5000/slow/web:2-{word}"))
+    patient = {"baton.test/ready-after": "60s"}
+    api(cluster).create(PODS, pod("patient", "web:slow", annotations=patient))
+    return lambda name: api(cluster).get(f"{PODS}/{name}")
+
+
+def first(seen: dict[str, Any]) -> dict[str, Any]:
+    """Status of the first container, empty if there is none yet."""
+    return next(iter(seen["status"].get("containerStatuses", ())), {})
+
+
+def waiting(seen: dict[str, Any]) -> str:
+    """Why the first container waits, "" if it does not."""
+    return first(seen).get("state", {}).get("waiting", {}).get("reason", "")
+
+
+def ready(seen: dict[str, Any]) -> bool:
+    """The pod's condition."""
+    return {"type": "Ready", "status": "True"}.items() <= {
+        key: value
+        for condition in seen["status"].get("conditions", ())
+        if condition["type"] == "Ready"
+        for key, value in condition.items()
+    }.items()
+
+
+def test_healthy_pod_is_ready_at_once(cluster: Cluster, pods: Callable[[str], dict[str, Any]]) -> None:
+    """A new ReplicationController has its pods ready about a second later, and nothing touches them after that."""
+    api(cluster).create(
+        "/api/v1/namespaces/default/replicationcontrollers",
+        {
+            "apiVersion": "v1",
+            "kind": "ReplicationController",
+            "metadata": {"name": "web"},
+            "spec": {
+                "replicas": 20,
+                "selector": {"app": "web"},
+                "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("", "web:v1")["spec"]},
+            },
+        },
+    )
+    controller = "/api/v1/namespaces/default/replicationcontrollers/web"
+    eventually(lambda: api(cluster).get(controller)["status"].get("readyReplicas") == 20, seconds=5)
+    before = pods("v1")
+
+    assert ready(before)
+    assert (first(before)["ready"], first(before)["restartCount"]) == (True, 0)
+    time.sleep(2)
+    assert pods("v1") == before
+
+
+def test_slow_pod_runs_and_is_ready_later(pods: Callable[[str], dict[str, Any]]) -> None:
+    """After 3 s, or what its annotation says."""
+    eventually(lambda: "running" in first(pods("patient")).get("state", {}))
+
+    eventually(lambda: ready(pods("slow")))
+    assert not ready(pods("patient"))
+
+
+def test_unready_pod_runs_and_says_what_is_not_ready(pods: Callable[[str], dict[str, Any]]) -> None:
+    """As with a readiness probe that fails."""
+    seen = eventually(lambda: "running" in first(pods("unready")).get("state", {}) and pods("unready"))
+
+    condition = next(each for each in seen["status"]["conditions"] if each["type"] == "Ready")
+    assert (condition["status"], condition["reason"]) == ("False", "ContainersNotReady")
+    assert condition["message"] == "containers with unready status: [on sidecar]"
+
+
+def test_absent_image_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
+    """As on a real kubelet: the pull fails, is put off, fails again."""
+    eventually(lambda: waiting(pods("absent")) == "ErrImagePull")
+    eventually(lambda: waiting(pods("absent")) == "ImagePullBackOff")
+    eventually(lambda: waiting(pods("absent")) == "ErrImagePull")
+
+    assert pods("absent")["status"]["phase"] == "Pending"
+
+
+@pytest.mark.parametrize("word, reason, code", [("crash", "Error", 3), ("oom", "OOMKilled", 137)])
+def test_crash_loop(pods: Callable[[str], dict[str, Any]], word: str, reason: str, code: int) -> None:
+    """CrashLoopBackOff and running in turns, each time with one restart more."""
+    crashed = eventually(lambda: waiting(pods(word)) == "CrashLoopBackOff" and first(pods(word)))
+    eventually(lambda: "running" in first(pods(word))["state"])
+    again = eventually(lambda: waiting(pods(word)) == "CrashLoopBackOff" and first(pods(word)))
+
+    assert again["restartCount"] == crashed["restartCount"] + 1
+    assert (again["lastState"]["terminated"]["reason"], again["lastState"]["terminated"]["exitCode"]) == (reason, code)
+
+
+def test_missing_configuration(pods: Callable[[str], dict[str, Any]]) -> None:
+    """The container is never created."""
+    eventually(lambda: waiting(pods("noconfig")) == "CreateContainerConfigError")
+
+    assert first(pods("noconfig"))["state"]["waiting"]["message"] == 'configmap "nope" not found'

@@ -1,0 +1,251 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""As people run it: ansible, ansible-playbook, an installed collection, and processes that are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from namespace import eventually, manifest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(namespace, ansible_environment, tmp_path):
+    """Run a command, its standard output and error apart."""
+
+    def run(*command, environment=None, check=True):
+        result = subprocess.run(command, cwd=tmp_path, env={**ansible_environment, **(environment or {})},
+                                capture_output=True, text=True, timeout=120, check=False)
+        assert not check or result.returncode == 0, result.stdout + result.stderr
+        return result
+
+    return run
+
+
+@pytest.fixture
+def adhoc(namespace, run):
+    """ansible localhost -m baton.kubernetes.rolling_update -a ..."""
+
+    def adhoc(arguments, module="rolling_update", **options):
+        return run("ansible", "localhost", "-m", f"baton.kubernetes.{module}", "-a",
+                   f"namespace={namespace.name} {arguments}", **options)
+
+    return adhoc
+
+
+def result_of(process):
+    """The task's result in the output of ansible."""
+    return json.loads(process.stdout.partition("=>")[2])
+
+
+def images(namespace):
+    return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
+
+
+def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
+    namespace.make_foo(2)
+
+    first, second = adhoc("name=foo image=myimage:v2"), adhoc("name=foo image=myimage:v2")
+
+    assert result_of(first)["changed"] and not result_of(second)["changed"]
+    lines = first.stderr.splitlines()
+    steps = [line for line in lines if "waiting" not in line and line.startswith("localhost | ")]
+    assert len(steps) == len(result_of(first)["steps"])
+    assert "localhost | scale foo: 2 -> 1 replicas" in steps
+    assert "localhost |" not in second.stderr
+    assert images(namespace) == {"myimage:v2"}
+
+
+def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
+    namespace.make_foo(2)
+    play = tmp_path / "play.yml"
+    play.write_text(textwrap.dedent(f"""
+        - hosts: localhost
+          gather_facts: false
+          module_defaults:
+            group/baton.kubernetes.kubernetes:
+              namespace: {namespace.name}
+          tasks:
+            - baton.kubernetes.rolling_update: {{name: foo, image: "myimage:v2", max_surge: 50%}}
+              register: update
+            - ansible.builtin.assert:
+                that: update.steps | map(attribute='action') | unique | sort == expected
+              vars: {{expected: [annotate, create, delete, rename, restore, scale]}}
+            - baton.kubernetes.rolling_update_info: {{name: foo}}
+              register: info
+            - ansible.builtin.assert:
+                that: info.rollouts[0].phase == 'complete'
+        """))
+
+    planned = run("ansible-playbook", play.name, "--check", "--diff")
+
+    assert images(namespace) == {"myimage:v1"} and namespace.rc()["metadata"]["generation"] == 1
+    changes = [line.split() for line in planned.stdout.splitlines()]
+    assert ["-", '"image":', '"myimage:v1",'] in changes and ["+", '"image":', '"myimage:v2",'] in changes
+    run("ansible-playbook", play.name)
+    assert images(namespace) == {"myimage:v2"}
+
+
+def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
+    process = adhoc("name=nobody image=myimage:v2", check=False)
+
+    result = result_of(process)
+    assert process.returncode == 2 and not result["changed"]
+    assert result["failure"]["what"] == "there is no such ReplicationController"
+    assert "Traceback" not in process.stdout + process.stderr
+
+
+@pytest.mark.parametrize("content, sentence", [
+    (None, "there is no kubeconfig at"),
+    ("", "the connection to Kubernetes cannot be set up"),
+    ("token: s3cret\n: [", "the connection to Kubernetes cannot be set up"),
+])
+def test_without_a_usable_kubeconfig(namespace, adhoc, tmp_path, content, sentence):
+    path = tmp_path / "config"
+    if content is not None:
+        path.write_text(content)
+
+    process = adhoc("name=foo image=myimage:v2", check=False, environment={"K8S_AUTH_KUBECONFIG": str(path)})
+
+    assert sentence in result_of(process)["msg"] and "s3cret" not in process.stdout + process.stderr
+    assert "Traceback" not in process.stdout + process.stderr
+
+
+def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
+    """No kubeconfig at all, and the token never in the output, not even with -vvv."""
+    namespace.make_foo(1)
+    secret = namespace._call("POST", namespace._path("serviceaccounts", "default") + "/token", {"spec": {}})
+    token = secret["status"]["token"]
+    namespace._call("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings", {
+        "metadata": {"name": "edit"}, "roleRef": {"kind": "ClusterRole", "name": "edit", "apiGroup": "rbac.authorization.k8s.io"},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace.name}]})
+    environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere", "K8S_AUTH_HOST": cluster.server,
+                   "K8S_AUTH_API_KEY": token, "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority),
+                   "K8S_AUTH_VERIFY_SSL": "True"}
+
+    process = adhoc("name=foo image=myimage:v2", environment=environment)
+    again = adhoc(f"name=foo image=myimage:v2 api_key={token}", environment={**environment, "ANSIBLE_VERBOSITY": "3"})
+
+    assert result_of(process)["changed"]
+    assert token not in process.stdout + process.stderr + again.stdout.replace("EXEC", "") + again.stderr
+
+
+def test_a_survey_answer_that_is_empty_counts_as_not_given(namespace, run):
+    namespace.make_foo(1)
+    empty = {"next_name": "", "container": "", "max_surge": ""}
+    arguments = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", **empty}
+
+    process = run("ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", json.dumps(arguments))
+
+    assert result_of(process)["changed"]
+
+
+def start(namespace, ansible_environment, tmp_path, image="myimage:v2-slow"):
+    """A rollout that takes a while, in a process group of its own as ansible-runner starts it."""
+    return subprocess.Popen(
+        ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
+         f"namespace={namespace.name} name=foo image={image}"],
+        cwd=tmp_path, env=ansible_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def next_of(namespace):
+    return next((name for name in namespace.rcs() if name != "foo"), None)
+
+
+def descendants(pid):
+    """A process and all that it has started, whatever their sessions."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [pid, *(each for child in children for each in descendants(child))]
+
+
+def half_way(namespace):
+    return eventually(lambda: next_of(namespace) and (namespace.rc(next_of(namespace)) or {}).get("spec", {}).get("replicas"),
+                      "a rollout half way")
+
+
+def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environment, tmp_path, adhoc):
+    namespace.make_foo(3)
+    process = start(namespace, ansible_environment, tmp_path)
+    half_way(namespace)
+    for pid in descendants(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    process.wait()
+    name = next_of(namespace)
+
+    info = result_of(adhoc("name=foo", module="rolling_update_info"))["rollouts"][0]
+    assert info["phase"] == "progressing" and info["direction"] == "forward" and info["next"]["name"] == name
+    assert info["resume_command"].endswith(f"'name=foo namespace={namespace.name} image=myimage:v2-slow container=web'")
+
+    result = result_of(adhoc("name=foo image=myimage:v2-slow"))
+
+    assert result["changed"] and namespace.rcs() == ["foo"] and images(namespace) == {"myimage:v2-slow"}
+
+
+@pytest.mark.parametrize("kill", ["SIGKILL of the process group, as AWX cancels", "SIGINT", "SIGTERM"])
+def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill):
+    """Workers are sessions of their own: without the action plugin's watch the module would go on to its end."""
+    namespace.make_foo(3)
+    process = start(namespace, ansible_environment, tmp_path)
+    half_way(namespace)
+    workers = descendants(process.pid)
+    if kill.startswith("SIGKILL"):
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.send_signal(signal.Signals[kill])
+
+    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=5)
+    process.communicate()
+    generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    time.sleep(4)
+    assert generations == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    assert len(generations) == 2
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def test_the_built_collection_works_from_where_it_is_installed(namespace, run, tmp_path):
+    """ansible-galaxy collection build, install, and the role and playbooks by their full names."""
+    namespace.make_foo(2)
+    sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True)
+    tree = tmp_path / "tree"
+    for name in sources.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            (tree / name).write_bytes((ROOT / name).read_bytes())
+    run("ansible-galaxy", "collection", "build", str(tree), "--output-path", str(tmp_path))
+    (archive,) = tmp_path.glob("*.tar.gz")
+    environment = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "installed")}
+    run("ansible-galaxy", "collection", "install", str(archive), "--offline", "-p", str(tmp_path / "installed"))
+
+    extra = ["-e", "name=foo", "-e", f"namespace={namespace.name}"]
+    run("ansible-playbook", "baton.kubernetes.image_bump", *extra, "-e", "image=myimage:v2", environment=environment)
+    assert images(namespace) == {"myimage:v2"}
+    failed = run("ansible-playbook", "baton.kubernetes.rollback", *extra, environment=environment, check=False)
+    assert "there is no update in progress to roll back" in failed.stdout
+    status = run("ansible-playbook", "baton.kubernetes.status", *extra, environment=environment)
+    assert "complete" in status.stdout
+
+
+def test_info_of_all_controllers_in_a_namespace(namespace, adhoc):
+    namespace.make_foo(1)
+    namespace.create("replicationcontrollers", manifest(0, name="bar"))
+
+    rollouts = result_of(adhoc("", module="rolling_update_info"))["rollouts"]
+
+    assert [(each["name"], each["phase"], each["resume_command"]) for each in rollouts] == [
+        ("bar", "complete", None), ("foo", "complete", None)]

@@ -1,0 +1,202 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What goes wrong is said in one sentence, before the first write where it can be known by then.
+
+Bad input that needs no cluster is in tests/unit/module_utils/test_request.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+from namespace import Killed, dies, manifest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+
+
+def refused(namespace, **params) -> RolloutError:
+    """The error of a task that must not have written anything."""
+    before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    annotations = {name: namespace.rc(name)["metadata"].get("annotations") for name in namespace.rcs()}
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(**params)
+    assert before == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+    assert annotations == {name: namespace.rc(name)["metadata"].get("annotations") for name in namespace.rcs()}
+    return error.value
+
+
+def test_no_such_controller_says_what_else_has_that_name(namespace):
+    template = manifest()["spec"]["template"]
+    namespace._call("POST", f"/apis/apps/v1/namespaces/{namespace.name}/deployments", {
+        "metadata": {"name": "foo"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "foo"}}, "template": template}})
+
+    error = refused(namespace, image="myimage:v2")
+
+    assert error.message == (f"ReplicationController {namespace.name}/foo: there is no such ReplicationController: "
+                             "there is a Deployment foo.")
+
+
+def test_a_namespace_that_is_not_there_is_named(namespace):
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2", namespace="nowhere")
+
+    assert error.value.why == "there is no namespace nowhere"
+
+
+@pytest.mark.parametrize("state", ["rolled_back", "restarted"])
+def test_no_such_controller_in_other_states(namespace, state):
+    assert "no such ReplicationController" in refused(namespace, state=state).what
+
+
+@pytest.mark.parametrize("params, sentence", [
+    (dict(image="myimage:v2", container="nope"), "there is no container nope in the template of foo; it has: web"),
+    (dict(images={"nope": "x:1"}), "there is no container nope in the template of foo; it has: web"),
+    (dict(template={"spec": {"containers": [{"name": "web", "image": 7}]}}), "the wanted template is refused"),
+    (dict(template={"spec": {"restartPolicy": "Sometimes"}}), "the wanted template is refused"),
+    (dict(template={"metadata": {"labels": {"app": "bar"}}}), "the wanted template is refused"),
+])
+def test_a_template_that_cannot_be_is_refused(namespace, params, sentence):
+    namespace.make_foo(1)
+
+    assert refused(namespace, **params).what == sentence
+
+
+def test_an_ambiguous_container_is_asked_for(namespace):
+    body = manifest(1)
+    body["spec"]["template"]["spec"]["containers"].append({"name": "side", "image": "myimage:v1"})
+    namespace.create("replicationcontrollers", body)
+    namespace.until_available("foo", 1)
+
+    error = refused(namespace, image="myimage:v2")
+
+    assert "give container: one of web, side" in error.what
+    assert namespace.roll(image="myimage:v2", container="side")["changed"]
+    images = [each["image"] for each in namespace.rc()["spec"]["template"]["spec"]["containers"]]
+    assert images == ["myimage:v1", "myimage:v2"]
+
+
+def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
+    namespace.make_foo(1)
+
+    definition = {**manifest(image="myimage:v2"), "metadata": {"name": "bar"}}
+
+    assert "does not differ" in refused(namespace, definition=definition).what
+
+
+def test_another_update_in_progress_is_named(namespace):
+    namespace.make_foo(3)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+
+    error = refused(namespace, image="myimage:v3")
+
+    assert "another update is in progress: to myimage:v2" in error.what
+    assert "image=myimage:v2" in error.next_command and "state=rolled_back" in error.next_command
+
+
+def test_a_stranger_in_nexts_place_is_refused(namespace):
+    namespace.make_foo(1)
+    namespace.make_foo(1, name="bar")
+
+    error = refused(namespace, image="myimage:v2", next_name="bar")
+
+    assert "bar exists and is not this update's next controller" in error.what
+
+
+def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
+    """Its next still has the uid of the one that is gone."""
+    namespace.make_foo(3)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+    namespace.remove("foo")
+    namespace.gone("foo")
+    namespace.make_foo(3)
+
+    assert "is not this update's next controller" in refused(namespace, image="myimage:v2").what
+
+
+def test_a_controller_that_another_one_owns_is_refused(namespace):
+    owner = namespace.create("configmaps", {"metadata": {"name": "config"}})
+    reference = {"apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo", "controller": True,
+                 "uid": owner["metadata"]["uid"]}
+    namespace.create("replicationcontrollers", manifest(0, ownerReferences=[reference]))
+
+    error = refused(namespace, image="myimage:v2")
+
+    assert error.what == "it is controlled by DeploymentConfig/foo, which would undo every step"
+
+
+def test_next_itself_is_not_updated(namespace):
+    namespace.make_foo(3)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+    (next,) = set(namespace.rcs()) - {"foo"}
+
+    error = refused(namespace, name=next, image="myimage:v1")
+
+    assert "it is the next controller of an update of foo" in error.what and "name=foo" in error.next_command
+
+
+def test_what_kubectl_left_half_way_is_named(namespace):
+    namespace.make_foo(2)
+    namespace.make_foo(1, name="foo-next", annotations={"kubectl.kubernetes.io/update-source-id": "foo"})
+
+    error = refused(namespace, image="myimage:v2")
+
+    assert "kubectl rolling-update was interrupted: foo-next" in error.what
+    assert "scale rc foo --replicas=2" in error.next_command
+
+
+def run_as(namespace, **connection):
+    request = Request.from_params({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
+    with pytest.raises(RolloutError) as error:
+        driver.run(request, namespace.gateway(**connection), driver.Clock())
+    return error.value
+
+
+def test_a_token_that_is_not_accepted(namespace):
+    error = run_as(namespace, api_key="nonsense")
+
+    assert "does not accept the credentials (401)" in error.what and "nonsense" not in error.message
+
+
+def test_a_missing_permission_names_verb_and_resource(namespace):
+    namespace.make_foo(1)
+
+    error = run_as(namespace, impersonate_user="jane")
+
+    assert error.what == "permission denied (403)"
+    assert 'User "jane" cannot list resource "replicationcontrollers"' in error.why
+
+
+def test_a_server_that_is_not_there(namespace):
+    error = run_as(namespace, host="https://127.0.0.1:9")
+
+    assert error.what == "the API server at https://127.0.0.1:9 cannot be reached"
+    assert "refused" in error.why.lower()
+
+
+def test_a_certificate_that_is_not_trusted(namespace, tmp_path):
+    import certifi
+
+    error = run_as(namespace, ca_cert=certifi.where())
+
+    assert "is not accepted" in error.what and "certificate" in error.why.lower()
+
+
+def test_pods_that_do_not_become_available_are_explained(namespace):
+    namespace.make_foo(2)
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:absent", progress_deadline=2)
+
+    message = error.value.message
+    assert "no progress for 2 s" in message and "0 of 1 available" in message
+    assert "ErrImagePull" in message or "ImagePullBackOff" in message
+    assert "image=myimage:absent" in message and "state=rolled_back" in message
+    assert [step["action"] for step in error.value.progress["steps"]][-1] == "scale"
+    assert error.value.progress["rollout"]["phase"] == "progressing"
+    assert namespace.roll(state="rolled_back")["changed"] and namespace.rcs() == ["foo"]

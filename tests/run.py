@@ -1,0 +1,105 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run test tiers one after the other and print a summary: `make test` runs all, `make test-unit` one.
+
+A tier is a row of TIERS. A failing tier does not keep the next from running. A tier that this machine cannot run is
+SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run it either.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = "python tests/cluster build"  # takes minutes the first time, which molecule and pytest would not show
+
+
+@dataclass(frozen=True)
+class Tier:
+    """What one tier runs, and where it can."""
+
+    commands: list[str]
+    missing: Callable[[], str] = str  # why this machine cannot run it; "" where it can
+    in_ci: bool = True  # CI has what it needs
+
+
+@dataclass(frozen=True)
+class Result:
+    """How one tier ended."""
+
+    outcome: str
+    seconds: float
+    reason: str = ""
+
+
+def no_docker_engine() -> str:
+    """Say what the `kind` scenario misses here."""
+    for command in ("docker version", "kind version"):
+        try:
+            subprocess.run(command.split(), check=True, capture_output=True, timeout=30)
+        except (OSError, subprocess.SubprocessError):
+            return f"no Docker engine with kind here: `{command}` does not answer"
+    return ""
+
+
+TIERS = {
+    "lint": Tier(
+        [
+            "ruff check --output-format concise",
+            "env PYTHONPATH=.venv/collections lint-imports --no-cache --no-logo",
+            "ansible-lint --offline --strict",
+            "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck .",
+            "antsibull-changelog lint",
+        ]
+    ),
+    "unit": Tier(["pytest -q tests/unit"]),
+    "sanity": Tier(["bash tests/sanity/run"]),
+    "integration": Tier([BUILD, "pytest -q tests/integration"]),
+    "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
+    "kind": Tier(["molecule test --scenario-name kind"], missing=no_docker_engine, in_ci=False),
+}
+
+
+def run(name: str) -> Result:
+    """Run one tier to its end: all its commands, also after one of them has failed."""
+    tier = TIERS[name]
+    if reason := tier.missing():
+        print(f"== {name}: SKIPPED, {reason}", flush=True)
+        demanded = tier.in_ci and os.environ.get("CI") == "true"
+        return Result("FAILED" if demanded else "SKIPPED", 0, reason)
+
+    print(f"== {name}", flush=True)
+    start = time.monotonic()
+    failed = [command for command in tier.commands if not succeeds(command)]
+    return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
+
+
+def succeeds(command: str) -> bool:
+    """Run a command from the root of the repository; its output is the user's to read."""
+    print(f"$ {command}", flush=True)
+    return subprocess.run(command.split(), cwd=ROOT, check=False).returncode == 0
+
+
+def main(names: list[str]) -> int:
+    """Run the named tiers, print the table, and return the exit code."""
+    results = {name: run(name) for name in names}
+
+    print(f"\n{'tier':13}{'result':9}{'seconds':>7}")
+    for name, result in results.items():
+        print(f"{name:13}{result.outcome:9}{result.seconds:7.0f}  {result.reason}".rstrip())
+
+    outcomes = [result.outcome for result in results.values()]
+    passed, failed, skipped = (outcomes.count(outcome) for outcome in ("passed", "FAILED", "SKIPPED"))
+    print(f"\n{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

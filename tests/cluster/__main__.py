@@ -136,12 +136,10 @@ def _parser() -> argparse.ArgumentParser:
     verb("build", _build, "build the programs, start nothing, print their paths").add_argument(
         "--with", dest="extra", action="append", default=[], choices=binaries.OPTIONAL, help="build this one too"
     )
-    for name, action, text in (
-        ("stop", _stop, "end one component of a running cluster"),
-        ("start", _start, "start a stopped component again"),
-    ):
-        named(name, action, text).add_argument("component", choices=COMPONENTS, metavar="COMPONENT", help=", ".join(COMPONENTS))
-    verbs.choices["stop"].add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
+    stop = named("stop", _stop, "end one component of a running cluster")
+    stop.add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
+    for added in stop, named("start", _start, "start a stopped component again"):
+        added.add_argument("component", choices=COMPONENTS, metavar="COMPONENT", help=", ".join(COMPONENTS))
     return parser
 
 

@@ -21,12 +21,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import binaries
+import supervision
 from components import COMPONENTS, STARTED_TOGETHER, Component, free_ports
 from given import GivenCluster, given_kubeconfig
 from kubeapi import Api
 from nodes import create_nodes, works
 from state import State
-from supervision import end, healthy, start
 from workspace import ClusterError, clusters, locked, say, uninterrupted, wait_for, write_private
 
 
@@ -103,9 +103,10 @@ class Cluster:
                 state = state or self._create(controller_manager_qps)
                 if not as_wanted:
                     state.controller_manager_qps = controller_manager_qps
-                    end(state, "kube-controller-manager")
+                    supervision.end(state, "kube-controller-manager")
                 for group in STARTED_TOGETHER:
-                    start(state, [component for component in group if not healthy(state, component)], programs)
+                    sick = [component for component in group if supervision.look(state, component) != "healthy"]
+                    supervision.start(state, sick, programs)
                 create_nodes(_api(state))
                 wait_for("the nodes and the default ServiceAccount", lambda: works(_api(state)))
             except BaseException:
@@ -125,23 +126,19 @@ class Cluster:
     def stop(self, component: str, kill: bool = False) -> None:
         """End one component, by SIGTERM or by SIGKILL, and return when it is gone. It may be stopped already."""
         with self._locked():
-            end(self._state(), _known(component).name, signal.SIGKILL if kill else signal.SIGTERM)
+            supervision.end(self._state(), _known(component).name, signal.SIGKILL if kill else signal.SIGTERM)
 
     def start(self, component: str) -> None:
         """Start one component, unless it is healthy, and return when it is."""
         with self._locked():
             state = self._state()
-            if not healthy(state, _known(component)):
-                start(state, [COMPONENTS[component]], binaries.provide())
+            if supervision.look(state, _known(component)) != "healthy":
+                supervision.start(state, [COMPONENTS[component]], binaries.provide())
 
     def status(self) -> dict[str, str]:
         """As the function of that name."""
         state = self._state()
-        words = {}
-        for component in COMPONENTS.values():
-            alive = component.name in state.processes and state.processes[component.name].alive
-            words[component.name] = "stopped" if not alive else "healthy" if healthy(state, component) else "unhealthy"
-        return words
+        return {name: supervision.look(state, component) for name, component in COMPONENTS.items()}
 
     def __enter__(self) -> Cluster:
         return self
@@ -165,16 +162,16 @@ class Cluster:
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
         state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps)
-        state.save()
         write_private(state.settings.tokens, f'{state.token},admin,admin,"system:masters"\n')
         write_private(state.settings.kubeconfig, json.dumps(_kubeconfig(state), indent=2))  # JSON is YAML
+        state.save()
         return state
 
     def _remove(self) -> None:
         state = State.load(self._folder)
         if state:
             for name in reversed(COMPONENTS):
-                end(state, name, signal.SIGKILL)  # nothing of it is kept, so nothing needs to be flushed
+                supervision.end(state, name, signal.SIGKILL)  # nothing of it is kept, so nothing needs to be flushed
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

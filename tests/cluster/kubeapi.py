@@ -30,7 +30,7 @@ def status_of(url: str, timeout: float = 2) -> int | None:
     context.verify_mode = ssl.CERT_NONE
     try:
         return _request(url, "GET", context=context, timeout=timeout)[0]
-    except (OSError, http.client.HTTPException):
+    except OSError:
         return None
 
 
@@ -43,11 +43,11 @@ class Api:
         self._context = ssl.create_default_context(cafile=certificate_authority)
 
     def get(self, path: str) -> dict[str, Any]:
-        """The object or list at path. Raises Refused."""
+        """The object or list at path. Raises Refused, OSError."""
         return self._call("GET", path)
 
     def create(self, path: str, body: dict[str, Any]) -> None:
-        """Create the object, unless there is one of its name. Raises Refused."""
+        """Create the object, unless there is one of its name. Raises Refused, OSError."""
         try:
             self._call("POST", path, json.dumps(body))
         except Refused as refused:
@@ -78,5 +78,7 @@ def _request(
         connection.request(method, url.partition(where.netloc)[2], body, headers or {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
+    except http.client.HTTPException as error:
+        raise ConnectionError(f"no HTTP answer from {where.netloc}: {error!r}") from error
     finally:
         connection.close()

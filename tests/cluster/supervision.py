@@ -15,10 +15,12 @@ from state import State
 from workspace import ClusterError, last_lines, uninterrupted, wait_for
 
 
-def healthy(state: State, component: Component) -> bool:
-    """Whether it runs and says that it is well."""
+def look(state: State, component: Component) -> str:
+    """ "healthy", "unhealthy" (it runs, but does not say that it is well) or "stopped"."""
     process = state.processes.get(component.name)
-    return process is not None and process.alive and status_of(component.health_url(state.settings)) == 200
+    if not process or not process.alive:
+        return "stopped"
+    return "healthy" if status_of(component.health_url(state.settings)) == 200 else "unhealthy"
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
@@ -45,12 +47,13 @@ def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -
 def _await_health(state: State, component: Component) -> None:
     log = _log(state, component)
 
-    def healthy_or_dead() -> bool:
-        if not state.processes[component.name].alive:
+    def healthy() -> bool:
+        word = look(state, component)
+        if word == "stopped":
             raise ClusterError(f"{component.name} died at its start; the end of its log:\n{last_lines(log)}")
-        return healthy(state, component)
+        return word == "healthy"
 
-    wait_for(component.name, healthy_or_dead, log)
+    wait_for(component.name, healthy, log)
 
 
 def _log(state: State, component: Component) -> Path:

@@ -230,7 +230,8 @@ def test_the_built_collection_works_from_where_it_is_installed(namespace, run, t
     run("ansible-galaxy", "collection", "build", str(tree), "--output-path", str(tmp_path))
     (archive,) = tmp_path.glob("*.tar.gz")
     environment = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path / "installed")}
-    run("ansible-galaxy", "collection", "install", str(archive), "--offline", "-p", str(tmp_path / "installed"))
+    run("ansible-galaxy", "collection", "install", str(archive), "--offline", "-p", str(tmp_path / "installed"),
+        environment=environment)
 
     extra = ["-e", "name=foo", "-e", f"namespace={namespace.name}"]
     run("ansible-playbook", "baton.kubernetes.image_bump", *extra, "-e", "image=myimage:v2", environment=environment)

@@ -197,6 +197,12 @@ class Request:
                                       for option, default in (("max_surge", "1"), ("max_unavailable", "0")))
         if max_surge.value == 0 and max_unavailable.value == 0:
             raise RolloutError("max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1")
+        min_ready_seconds = _not_negative("min_ready_seconds", given.get("min_ready_seconds"))
+        progress_deadline = _positive("progress_deadline", given.get("progress_deadline", 600))
+        if (min_ready_seconds or 0) >= progress_deadline:
+            # As the API server demands of a Deployment: no pod could ever be available in time.
+            raise RolloutError(f"progress_deadline ({progress_deadline:g} s) must be greater than min_ready_seconds "
+                               f"({min_ready_seconds} s)")
         images = given.get("images", {})
         if "image" in given:
             images = {given.get("container", ""): given["image"]}
@@ -213,9 +219,9 @@ class Request:
             label_key=_label_key(params.get("deployment_label_key")),
             max_surge=max_surge,
             max_unavailable=max_unavailable,
-            min_ready_seconds=_not_negative("min_ready_seconds", given.get("min_ready_seconds")),
+            min_ready_seconds=min_ready_seconds,
             update_period=_not_negative("update_period", given.get("update_period", 0)),
-            progress_deadline=_positive("progress_deadline", given.get("progress_deadline", 600)),
+            progress_deadline=progress_deadline,
         )
 
 

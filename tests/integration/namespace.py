@@ -267,6 +267,23 @@ def eventually(condition: t.Callable[[], t.Any], what: str, seconds: float = 30)
     return result
 
 
+def dies_at(action: str) -> t.Callable[[KubernetesGateway], None]:
+    """A client that dies just after its first deletion, creation or patch has landed."""
+
+    def arm(gateway: KubernetesGateway) -> None:
+        write = gateway.write
+
+        def deadly(what: t.Any) -> bool:
+            result = write(what)
+            if type(what).__name__.lower() == action:
+                raise Killed
+            return result
+
+        gateway.write = deadly  # type: ignore[method-assign]
+
+    return arm
+
+
 def dies(number: int, after: bool) -> t.Callable[[KubernetesGateway], None]:
     """A client that dies just before or just after its write of that number (from 1) reaches the API server."""
 

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 
 import pytest
-from namespace import Killed, dies, manifest
+from namespace import Killed, dies, dies_at, eventually, manifest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -151,6 +151,33 @@ def test_next_deleted_in_the_middle_loses_no_size(namespace):
         assert namespace.rcs() == ["foo"] and namespace.rc()["spec"]["replicas"] == 4
         namespace.until_available("foo", 4)
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+
+
+def test_a_pod_that_dies_while_it_has_no_owner_is_replaced(namespace):
+    """Nobody replaces it in the takeover's window; the task that is run again does."""
+    namespace.make_foo(3)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies_at("delete"), image="myimage:v2")
+    eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
+    namespace.remove(namespace.pods()[0]["metadata"]["name"], resource="pods")
+
+    namespace.roll(image="myimage:v2")
+
+    assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 3
+    assert "priorityClassName" not in namespace.rc()["spec"]["template"]["spec"]
+
+
+def test_foo_scaled_up_in_the_takeovers_window_makes_no_pod(namespace):
+    """Its template is closed; it is brought back to 0, and takes over what is there."""
+    namespace.make_foo(3)
+    with namespace.observer() as observer:
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies_at("delete"), image="myimage:v2")
+        namespace.patch("foo", {"spec": {"replicas": 5}})
+        eventually(lambda: namespace.rc()["status"].get("conditions"), "the refusal of a pod")
+        namespace.roll(image="myimage:v2")
+
+    assert namespace.rcs() == ["foo"] and len(observer.new) == 3 == len(namespace.pods())
 
 
 def test_a_restart_that_is_killed_goes_on(namespace):

@@ -109,7 +109,7 @@ def no_given_cluster() -> Iterator[None]:
 def cluster() -> Iterator[Cluster]:
     """A running cluster, started by two `up` at once: one does it, the other waits and finds it."""
     binaries.provide()
-    both = [tool("up", "--name", NAME) for _ in range(2)]
+    both = [tool("up", "--name", NAME) for _attempt in range(2)]
     said = "".join(process.communicate(timeout=180)[1] for process in both)
     assert [process.returncode for process in both] == [0, 0], said
     assert said.count("is up after") == said.count("is up already") == 1

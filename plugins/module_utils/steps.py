@@ -14,6 +14,7 @@ import dataclasses
 import enum
 import typing as t
 
+from . import identity
 from .observed import Controller
 
 Json = dict[str, t.Any]
@@ -132,7 +133,19 @@ def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tup
     return tuple(operations)
 
 
+def same_goal(controller: Controller) -> tuple[Json, ...]:
+    """Assume that the direction of the update is the one that was seen."""
+    if not controller.annotations:
+        return ()  # a test below a member that is not there is an error, not a null
+    return (test(annotation(identity.DESIRED), controller.annotations.get(identity.DESIRED)),)
+
+
 def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
-    """Set the size of a controller, assuming the one that was seen."""
-    write = patch(controller, test("/spec/replicas", controller.replicas), put("/spec/replicas", replicas))
+    """Set the size of a controller, assuming the size and the goal that were seen.
+
+    The goal, so that two clients with opposite wishes do not both shrink what the other one relies on: one that turns the
+    update round writes the goals first.
+    """
+    write = patch(controller, test("/spec/replicas", controller.replicas), *same_goal(controller),
+                  put("/spec/replicas", replicas))
     return Step(action, controller.name, write, before=controller.replicas, after=replicas)

@@ -24,7 +24,22 @@ from . import identity
 from .errors import RolloutError
 from .observed import Controller, Observed, own_label
 from .request import Request, images_of
-from .steps import Action, Create, Decision, Delete, Step, Wait, annotate, annotation, patch, pointer, put, scale, test
+from .steps import (
+    Action,
+    Create,
+    Decision,
+    Delete,
+    Step,
+    Wait,
+    annotate,
+    annotation,
+    patch,
+    pointer,
+    put,
+    same_goal,
+    scale,
+    test,
+)
 
 Json = dict[str, t.Any]
 
@@ -44,6 +59,7 @@ def park(request: Request, foo: Controller, next: Controller, desired: int) -> S
     labels = {request.label_key: own}
     operations = (
         test("/spec/replicas", 0),
+        *same_goal(foo),
         *annotate(foo, {identity.TAKEOVER: identity.canonical(_mark(request, next, desired, foo.images))}),
         put("/spec/template", _closed(identity.with_label(next.template, request.label_key, own))),
         put("/spec/selector", {**next.selector, **labels}),

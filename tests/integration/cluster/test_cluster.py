@@ -20,6 +20,7 @@ import embedded
 import pytest
 from embedded import Cluster
 from kubeapi import Api
+from processes import Process
 from workspace import HERE, clusters
 
 NAME = f"test-{os.getpid()}"
@@ -252,6 +253,15 @@ def test_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
     assert (code, out) == (1, "")
     assert err.startswith(f"error: {sentence}")
     assert err.count("\n") == 1
+
+
+def test_reused_pid_is_never_signalled() -> None:
+    """A process that has the pid, but not the start time, is somebody else's."""
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        Process(stranger.pid, started=1).end(signal.SIGKILL)
+
+        assert stranger.poll() is None
+        stranger.kill()
 
 
 # Pods: what stages.yaml says of them

@@ -1,0 +1,38 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A controller manager with its default limit of 20 requests a second, under load: news of pods comes late."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import embedded
+import pytest
+from namespace import Namespace, uids
+
+
+@pytest.fixture
+def throttled():
+    if os.environ.get("KUBECONFIG"):
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the controller manager of a given one is not ours to throttle")
+    with embedded.up("throttled", controller_manager_qps=20) as cluster:
+        yield cluster
+
+
+def test_takeover_behind_a_throttled_controller_manager(throttled):
+    """Seconds pass between the orphaning of the pods and their adoption: still none is created or deleted."""
+    namespace = Namespace(throttled.kubeconfig, "throttled")
+    namespace.make_foo(100)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _core in range(os.cpu_count() or 1)]
+    try:
+        with namespace.observer() as observer:
+            namespace.roll(image="myimage:v2", max_surge="25%")
+    finally:
+        for process in busy:
+            process.kill()
+
+    assert len(observer.new) == 100 and observer.new == uids(namespace.pods())
+    assert observer.restarts == 0 and observer.fewest_ready >= 100 and observer.most_pods <= 125

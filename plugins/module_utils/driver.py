@@ -118,6 +118,10 @@ class _Run:
 
     def observe(self) -> Observed:
         seen = observe(self.gateway.controllers(), self.request)
+        if seen.foo and seen.foo.partner and (seen.next is None or seen.next.name != seen.foo.partner):
+            # Gone, or made by another client a moment ago and not heard of yet: what is decided upon that must be true.
+            self.gateway.look_up(seen.foo.partner)
+            seen = observe(self.gateway.controllers(), self.request)
         base = seen.foo or seen.next
         wanted = orphans = None
         if base and self.request.state is not State.ROLLED_BACK:
@@ -149,6 +153,9 @@ class _Run:
                 self.pause()
             self.grown = True
         if not self.gateway.write(step.write):
+            # Both anew, foo last: marks are written on foo first, so that foo must never be known less well than next.
+            for it in filter(None, (seen.next, seen.foo)):
+                self.gateway.look_up(it.name)
             self.refused += 1
             if self.refused > REFUSED_LIMIT:
                 raise RolloutError(f"{step.name} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were "

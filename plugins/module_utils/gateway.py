@@ -57,6 +57,9 @@ class Gateway(t.Protocol):
     def controllers(self) -> collections.abc.Mapping[str, Controller]:
         """The ReplicationControllers of the namespace by name, as last heard of."""
 
+    def look_up(self, name: str) -> None:
+        """Make sure what is known of one controller is no older than this call."""
+
     def wait(self, seconds: float) -> None:
         """Return when something may have changed, or after that time."""
 
@@ -132,6 +135,14 @@ class KubernetesGateway:
         self.controllers()
         return list(self._items.values())
 
+    def look_up(self, name: str) -> None:
+        try:
+            self._keep(self._send("GET", f"{self._base}/{_KIND}/{name}"))
+        except _Refused as refused:
+            if refused.status != 404:
+                raise self._error(refused, name) from refused
+            self._items.pop(name, None)
+
     def wait(self, seconds: float) -> None:
         watch = t.cast(_Watch, self._watch)
         watch.start(self)
@@ -161,7 +172,7 @@ class KubernetesGateway:
         except _Refused as refused:
             if not refused.is_stale(write):
                 raise self._error(refused, write.name) from refused
-            self._look_up(write.name)
+            self.look_up(write.name)
             return False
         except _AnswerLost:
             return self._landed(write)
@@ -304,19 +315,10 @@ class KubernetesGateway:
             if not query["continue"]:
                 return items, page["metadata"]["resourceVersion"]
 
-    def _look_up(self, name: str) -> None:
-        """Read one controller anew: the watch may not have brought yet what made a write fail."""
-        try:
-            self._keep(self._send("GET", f"{self._base}/{_KIND}/{name}"))
-        except _Refused as refused:
-            if refused.status != 404:
-                raise self._error(refused, name) from refused
-            self._items.pop(name, None)
-
     def _landed(self, write: Write) -> bool:
         """Whether a write whose answer was lost has taken effect: looked up, never sent blindly again."""
         before = self._items.get(write.name)
-        self._look_up(write.name)
+        self.look_up(write.name)
         now = self._items.get(write.name)
         if isinstance(write, Delete):
             return now is None or now["metadata"]["uid"] != write.preconditions["uid"] or (
@@ -449,6 +451,9 @@ class SimulatedGateway:
         self.orphans = self._cluster.orphans
         self.stored_template = real.stored_template
         self.why_absent = real.why_absent
+
+    def look_up(self, name: str) -> None:
+        return
 
     def wait(self, seconds: float) -> None:
         self._cluster.settle()

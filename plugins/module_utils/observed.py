@@ -143,6 +143,8 @@ class Observed:
     now: str = ""
     #: Pods of the takeover that have no owner yet; None where nobody has looked.
     orphans: int | None = None
+    #: Empty next controllers of an update that another one, begun at the same time, has displaced.
+    displaced: tuple[Controller, ...] = ()
     #: Controllers that an interrupted `kubectl rolling-update` of foo has left, by name.
     kubectl_left: tuple[str, ...] = ()
 
@@ -150,7 +152,8 @@ class Observed:
 def observe(controllers: t.Mapping[str, Controller], request: Request) -> Observed:
     """Find the two controllers of the update among all of the namespace."""
     foo = controllers.get(request.name)
-    return Observed(foo, _pick_next(controllers, request, foo), kubectl_left=_left_by_kubectl(controllers, request.name))
+    next = _pick_next(controllers, request, foo)
+    return Observed(foo, next, displaced=_displaced(controllers, foo), kubectl_left=_left_by_kubectl(controllers, request.name))
 
 
 def expected_next(request: Request, foo: Controller) -> tuple[str, str]:
@@ -174,6 +177,15 @@ def _pick_next(controllers: t.Mapping[str, Controller], request: Request, foo: C
         names.append(expected_next(request, foo)[0])
     names += sorted(name for name, each in controllers.items() if each.partner == request.name)
     return next((controllers[name] for name in names if name in controllers), None)
+
+
+def _displaced(controllers: t.Mapping[str, Controller], foo: Controller | None) -> tuple[Controller, ...]:
+    """Two clients that begin at once mark foo one after the other; only the one that foo names ever gets a pod."""
+    if foo is None or foo.partner is None:
+        return ()
+    return tuple(it for _name, it in sorted(controllers.items())
+                 if it.is_next and it.name != foo.partner and (it.partner, it.partner_uid) == (foo.name, foo.uid)
+                 and it.replicas == 0 and it.current == 0 and not it.is_deleting)
 
 
 def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tuple[str, ...]:

@@ -37,6 +37,8 @@ def plan(request: Request, seen: Observed) -> Decision:
         _refuse_next(request, seen.foo)
     if seen.kubectl_left:
         raise _interrupted_kubectl(request, seen)
+    if seen.displaced:
+        return _delete(seen.displaced[0])
     if request.state is State.ROLLED_BACK:
         return _back(request, seen)
     return _forward(request, seen)
@@ -69,7 +71,7 @@ def _forward(request: Request, seen: Observed) -> Decision:
         raise _another_update(request, next)
     # | yes | yes | desired missing on next | fill it in; rollout |
     desired = _desired(foo, next)
-    decision = _mark_both(seen, "updating", grows=next, shrinks=foo, desired=desired)
+    decision = _mark_both(seen, foo, next, desired, forward=True)
     # | yes | yes | sizes not there yet | a scale step |
     decision = decision or _roll(request, grows=next, shrinks=foo, desired=desired)
     if decision:
@@ -118,7 +120,7 @@ def _back(request: Request, seen: Observed) -> Decision:
         return Wait(f"{next.name} is gone")
     # Both present: desired = N on foo, 0 on next, the same rollout with places traded, then next is deleted.
     desired = _desired(foo, next)
-    decision = _mark_both(seen, "rolling back", grows=foo, shrinks=next, desired=desired)
+    decision = _mark_both(seen, foo, next, desired, forward=False)
     return decision or _roll(request, grows=foo, shrinks=next, desired=desired) or _delete(next)
 
 
@@ -176,18 +178,21 @@ def _next_manifest(request: Request, seen: Observed, foo: Controller, name: str,
     }
 
 
-def _mark_both(seen: Observed, outcome: str, *, grows: Controller, shrinks: Controller, desired: int) -> Step | None:
-    """Direction and goal on both; first on the one that grows, so that the goal is never on neither.
+def _mark_both(seen: Observed, foo: Controller, next: Controller, desired: int, *, forward: bool) -> Step | None:
+    """Direction and goal on both, one after the other.
 
-    One rule for a uid not yet known, for marks that somebody removed, and for an update that turns round.
+    One rule for a uid not yet known, for marks that somebody removed, and for an update that turns round. Always first on
+    foo: then no client that sees next turned can believe that foo is not, and, since every write assumes the marks that were
+    seen, of two clients with opposite wishes only one can change sizes.
     """
-    for it, partner, goal in ((grows, shrinks, desired), (shrinks, grows, 0)):
+    outcome = "updating" if forward else "rolling back"
+    for it, partner, goal in ((foo, next, 0 if forward else desired), (next, foo, desired if forward else 0)):
         marks = {identity.PARTNER: partner.name, identity.PARTNER_UID: partner.uid,
                  identity.DESIRED: str(goal), identity.ORIGINAL: str(desired)}
         changes = {key: mark for key, mark in marks.items() if it.annotations.get(key) != mark}
         if changes:
-            if it is grows and it.last_rollout.get("outcome") != outcome:
-                changes[identity.LAST_ROLLOUT] = _record(outcome, shrinks, grows, seen.now)
+            if it is (next if forward else foo) and it.last_rollout.get("outcome") != outcome:
+                changes[identity.LAST_ROLLOUT] = _record(outcome, partner, it, seen.now)
             return Step(Action.ANNOTATE, it.name, patch(it, *annotate(it, changes)),
                         before=it.desired, after=f"{outcome}, {goal} desired")
     return None

@@ -21,6 +21,9 @@ from .takeover import CLOSED
 
 Json = dict[str, t.Any]
 
+#: Changes of controllers that the controller manager may be behind.
+LONGEST_LAG = 3
+
 
 class Pod(t.NamedTuple):
     """A pod: whose it is (a uid, or "" for an orphan), its labels, whether it is ready (and so available)."""
@@ -54,8 +57,8 @@ class SimulatedCluster:
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         #: What the controller manager knows of each controller, by name.
         self.seen: dict[str, Json] = dict(self.items)
-        #: Names of those that have changed since, in the order in which the manager will hear of them.
-        self.unseen: list[str] = []
+        #: Changes that it has not heard of, in their order: name, and what has become of that controller.
+        self.unseen: list[tuple[str, Json | None]] = []
         self.pods: list[Pod] = []
         for item in self.items.values():
             it = Controller.from_api(item)
@@ -124,14 +127,23 @@ class SimulatedCluster:
             del self.items[name]
         else:
             self.items[name] = item
-        if name not in self.unseen:
-            self.unseen.append(name)
+        if self.unseen and self.unseen[-1][0] == name:
+            self.unseen.pop()
+        self.unseen.append((name, item))
+        if len(self.unseen) > LONGEST_LAG:
+            self._see()
+
+    def _see(self) -> None:
+        name, item = self.unseen.pop(0)
+        self.seen.pop(name, None)
+        if item is not None:
+            self.seen[name] = item
 
     # What the cluster does by itself
 
     def moves(self) -> list[Move]:
         """Everything that may happen next; empty when the cluster has come to rest."""
-        found = [Move("see", name) for name in self.unseen[:1]]
+        found = [Move("see", name) for name, _item in self.unseen[:1]]
         found += [Move("hear", pod.owner) for pod in self.pods if pod.owner != pod.seen_owner][:1]
         found += [Move("sync", name) for name in sorted(self.seen) if self._sync(name) is not None]
         found += [Move("orphan", name) for name, item in sorted(self.items.items())
@@ -144,18 +156,12 @@ class SimulatedCluster:
     def make(self, move: Move) -> None:
         """Let one of the moves happen."""
         if move.verb == "see":
-            self.unseen.remove(move.name)
-            self.seen.pop(move.name, None)
-            if move.name in self.items:
-                self.seen[move.name] = self.items[move.name]
+            self._see()
         elif move.verb == "sync":
             self.pods, status = t.cast(tuple[list[Pod], Json], self._sync(move.name))
             item = self.items.get(move.name)
             if item and item["metadata"].get("uid") == self.seen[move.name]["metadata"].get("uid"):
-                in_step = self.seen[move.name] is item
                 self.items[move.name] = {**item, "status": status}
-                if in_step:
-                    self.seen[move.name] = self.items[move.name]
         elif move.verb == "hear":
             index = next(i for i, pod in enumerate(self.pods) if pod.owner != pod.seen_owner)
             self.pods[index] = self.pods[index]._replace(seen_owner=self.pods[index].owner)

@@ -116,36 +116,33 @@ def pointer(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:
-    """Operations that set annotations, or remove them where the new value is None; each assumes the value that was seen.
+def same_marks(controller: Controller) -> tuple[Json, ...]:
+    """Assume that every mark of an update is the one that was seen, or still missing.
 
+    Two clients with different wishes would otherwise each rely on what the other one is about to change: one shrinks what the
+    other one counts on. Whoever begins an update or turns one round writes the marks first.
     A `test` against null holds for a member that is not there (checked on the real API server).
     """
-    seen = controller.annotations
-    operations = [] if seen else [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    if not controller.annotations:
+        return (test("/metadata/annotations", None),)
+    return tuple(test(annotation(mark), controller.annotations.get(mark)) for mark in identity.MARKS)
+
+
+def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:
+    """Operations that set annotations, or remove them where the new value is None; they assume the marks that were seen."""
+    operations = [*same_marks(controller)]
+    if not controller.annotations:
+        operations.append(put("/metadata/annotations", {}))
     for key, value in changes.items():
-        if seen:
-            operations.append(test(annotation(key), seen.get(key)))
         if value is not None:
             operations.append(put(annotation(key), value))
-        elif key in seen:
+        elif key in controller.annotations:
             operations.append({"op": "remove", "path": annotation(key)})
     return tuple(operations)
 
 
-def same_goal(controller: Controller) -> tuple[Json, ...]:
-    """Assume that the direction of the update is the one that was seen."""
-    if not controller.annotations:
-        return ()  # a test below a member that is not there is an error, not a null
-    return (test(annotation(identity.DESIRED), controller.annotations.get(identity.DESIRED)),)
-
-
 def scale(controller: Controller, replicas: int, action: Action = Action.SCALE) -> Step:
-    """Set the size of a controller, assuming the size and the goal that were seen.
-
-    The goal, so that two clients with opposite wishes do not both shrink what the other one relies on: one that turns the
-    update round writes the goals first.
-    """
-    write = patch(controller, test("/spec/replicas", controller.replicas), *same_goal(controller),
+    """Set the size of a controller, assuming the size and the marks that were seen."""
+    write = patch(controller, test("/spec/replicas", controller.replicas), *same_marks(controller),
                   put("/spec/replicas", replicas))
     return Step(action, controller.name, write, before=controller.replicas, after=replicas)

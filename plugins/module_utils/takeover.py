@@ -36,7 +36,6 @@ from .steps import (
     patch,
     pointer,
     put,
-    same_goal,
     scale,
     test,
 )
@@ -59,7 +58,6 @@ def park(request: Request, foo: Controller, next: Controller, desired: int) -> S
     labels = {request.label_key: own}
     operations = (
         test("/spec/replicas", 0),
-        *same_goal(foo),
         *annotate(foo, {identity.TAKEOVER: identity.canonical(_mark(request, next, desired, foo.images))}),
         put("/spec/template", _closed(identity.with_label(next.template, request.label_key, own))),
         put("/spec/selector", {**next.selector, **labels}),

@@ -39,13 +39,12 @@ class Process(NamedTuple):
             )
         except OSError as error:
             raise ClusterError(f"{argv[0]} cannot be run: {error.strerror}") from error
-        _, started = _look(pid) or ("", 0)
-        return cls(pid, started)
+        return cls(pid, _look(pid)[1])
 
     @property
     def alive(self) -> bool:
         """Whether it still runs; a zombie does not."""
-        state, started = _look(self.pid) or ("X", 0)
+        state, started = _look(self.pid)
         return started == self.started and state not in "XZ"
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, patience: float = 10) -> None:
@@ -71,11 +70,11 @@ class Process(NamedTuple):
             pass  # gone by itself
 
 
-def _look(pid: int) -> tuple[str, int] | None:
-    """State and start time of a process, or None if there is none of that pid."""
+def _look(pid: int) -> tuple[str, int]:
+    """State and start time of a process, as in /proc; X, dead, if there is none of that pid."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
-        return None
+        return "X", 0
     fields = stat.rpartition(")")[2].split()  # the program's name, before, may hold spaces and brackets
     return fields[0], int(fields[19])

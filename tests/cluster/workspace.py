@@ -96,11 +96,16 @@ def locked(path: Path, what: str) -> Iterator[None]:
 
 
 def _lock(file: int, what: str) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        say(f"waiting for another process that works on {what}")
-        fcntl.flock(file, fcntl.LOCK_EX)
+    began = said = time.monotonic()
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            now = time.monotonic()
+            if now > said + SIGN_OF_LIFE:
+                said = now
+                say(f"waiting for another process that works on {what}: {now - began:.0f} s")
+            time.sleep(0.1)
 
 
 def _is_file(file: int, path: Path) -> bool:

@@ -37,6 +37,7 @@ ARGUMENT_SPEC: Json = dict(
 
 #: kubernetes.core looks at K8S_AUTH_ and the option's name first, then at K8S_AUTH_ and the kubernetes package's name.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert", "client_cert": "cert_file", "client_key": "key_file"}
+_SECRET_KEYS = {"token", "password", "client-key-data", "auth-provider", "env"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
 _HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
 
@@ -89,6 +90,28 @@ class Connection:
         return headers
 
 
+def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
+    """What must not be shown of a kubeconfig that is given as content; a path tells nothing."""
+    try:
+        content = _content(params.get("kubeconfig"))
+    except RolloutError:
+        return {str(params["kubeconfig"])}
+    found: set[str] = set()
+
+    def search(value: t.Any, is_secret: bool) -> None:
+        if isinstance(value, dict):
+            for key, each in value.items():
+                search(each, is_secret or key in _SECRET_KEYS)
+        elif isinstance(value, list):
+            for each in value:
+                search(each, is_secret)
+        elif is_secret and isinstance(value, str) and value:
+            found.add(value)
+
+    search(content, False)
+    return found
+
+
 def _given(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
     options: Json = {}
     for option in ARGUMENT_SPEC:
@@ -134,20 +157,11 @@ def _configuration(options: Json) -> t.Any:
 
 
 def _load(options: Json, configuration: t.Any) -> None:
-    import yaml
     from kubernetes.config import incluster_config, kube_config
     from kubernetes.config.config_exception import ConfigException
 
     context = {"context": options.get("context"), "client_configuration": configuration, "persist_config": False}
-    content = options.get("kubeconfig")
-    if isinstance(content, str) and ("\n" in content or content.lstrip().startswith("{")):
-        try:
-            content = yaml.safe_load(content)
-        except yaml.YAMLError as error:
-            # The parser quotes what it could not read, which may be a secret: only its place is told.
-            place = getattr(error, "problem_mark", None)
-            raise RolloutError("the content of kubeconfig is not YAML", why=f"line {place.line + 1}" if place else "",
-                               next_command=_HINT) from None
+    content = _content(options.get("kubeconfig"))
     if isinstance(content, dict):
         kube_config.load_kube_config_from_dict(content, **context)
         return
@@ -161,6 +175,21 @@ def _load(options: Json, configuration: t.Any) -> None:
     if not any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep)):
         raise RolloutError(f"there is no kubeconfig at {path}", next_command=_HINT)
     kube_config.load_kube_config(path, **context)
+
+
+def _content(kubeconfig: t.Any) -> t.Any:
+    """A dictionary for the content of a kubeconfig, the path if it is one."""
+    import yaml
+
+    if not isinstance(kubeconfig, str) or not ("\n" in kubeconfig or kubeconfig.lstrip().startswith("{")):
+        return kubeconfig
+    try:
+        return yaml.safe_load(kubeconfig)
+    except yaml.YAMLError as error:
+        # The parser quotes what it could not read, which may be a secret: only its place is told.
+        place = getattr(error, "problem_mark", None)
+        raise RolloutError("the content of kubeconfig is not YAML", why=f"line {place.line + 1}" if place else "",
+                           next_command=_HINT) from None
 
 
 def _one_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ import typing as t
 from . import diagnosis, identity, report, takeover
 from .errors import NoSuchController, RolloutError
 from .gateway import Gateway
-from .observed import Controller, Observed, observe
+from .observed import Controller, Observed, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
 from .steps import Done, Step, Wait
@@ -124,8 +124,8 @@ class _Run:
             seen = observe(self.gateway.controllers(), self.request)
         base = seen.foo or seen.next
         wanted = orphans = None
-        if base and self.request.state is not State.ROLLED_BACK:
-            wanted = self.wanted_template(base)
+        if base and self.request.state is not State.ROLLED_BACK and identity.TAKEOVER not in base.annotations:
+            wanted = self.wanted_template(base, seen.next)
         if seen.foo and takeover.needs_orphans(seen.foo):
             orphans = self.gateway.orphans(seen.foo.selector)
         seen = dataclasses.replace(seen, wanted=wanted, orphans=orphans, now=self.clock.stamp())
@@ -133,10 +133,12 @@ class _Run:
             self.start = seen
         return seen
 
-    def wanted_template(self, base: Controller) -> Json:
-        """The wanted template; the API server is asked once for each template it is applied to."""
+    def wanted_template(self, base: Controller, next: Controller | None) -> Json:
+        """The wanted template; the API server is asked once for each template it is applied to, and not when next has it."""
         if not self.request.asks_the_server:
             return self.request.applied_to(base.template)
+        if next and next is not base and own_label(self.request, next) == expected_next(self.request, base)[1]:
+            return next.template
         key = base.uid + identity.digest(base.template)
         if self.wanted is None or self.wanted[0] != key:
             self.wanted = (key, self.gateway.stored_template(self.request, base))

@@ -42,11 +42,15 @@ FIRST_BACKOFF = BACKOFF[:3]
 LONGEST_RETRY_AFTER = 30.0
 #: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
 WATCH_SECONDS = 60
+#: Seconds without an event after which the controllers are listed anew.
+RELIST_SECONDS = 10
 #: Objects of one page of a list.
 PAGE = 500
 
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+#: Unknown fields are an error there, as kubectl has it.
+_DRY_RUN = "dryRun=All&fieldValidation=Strict"
 _RETRIED = {408, 429, 500, 502, 503, 504}
 _KIND = "replicationcontrollers"
 
@@ -72,8 +76,8 @@ class Gateway(t.Protocol):
     def pods_of(self, controller: Controller, limit: int) -> list[Json]:
         """Some of a controller's pods."""
 
-    def orphans(self, selector: Json) -> int:
-        """Pods with those labels that have no owner."""
+    def orphans(self, selector: Json) -> int | None:
+        """Pods with those labels that have no owner; None when they may not be seen."""
 
     def why_absent(self, name: str) -> str:
         """What explains that there is no controller of that name: a Deployment that has it, a namespace that is not there."""
@@ -99,7 +103,7 @@ class _Refused(Exception):
         422 is both a failed test and a manifest that makes no sense; only the latter names causes.
         """
         if self.status == 422:
-            return isinstance(write, Patch) and not self.details.get("details", {}).get("causes")
+            return isinstance(write, Patch) and not (self.details.get("details") or {}).get("causes")
         return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
 
 
@@ -146,7 +150,11 @@ class KubernetesGateway:
     def wait(self, seconds: float) -> None:
         watch = t.cast(_Watch, self._watch)
         watch.start(self)
+        if time.monotonic() - self._listed_at > RELIST_SECONDS:
+            # Nothing has come for a while. Perhaps nothing happens; perhaps something in between swallows the watch.
+            self._list()
         for event in watch.events(seconds):
+            self._listed_at = time.monotonic()
             if event["type"] == "ERROR":
                 # 410: the resourceVersion is too old. Whatever it is, the list says what there is now.
                 self._list()
@@ -187,14 +195,15 @@ class KubernetesGateway:
         try:
             if request.template is not None:
                 patch = {"spec": {"template": request.template}}
-                answer = self._send("PATCH", f"{path}/{foo.name}?dryRun=All", patch,
+                answer = self._send("PATCH", f"{path}/{foo.name}?{_DRY_RUN}", patch,
                                     "application/strategic-merge-patch+json", is_write=False)
             else:
                 definition = t.cast(Json, request.definition)
-                metadata = {"generateName": f"{foo.name[:200]}-", "labels": definition["metadata"].get("labels") or {}}
+                kept = {field: definition["metadata"].get(field) or {} for field in ("labels", "annotations")}
+                metadata = {"generateName": f"{foo.name[:200]}-", **kept}
                 manifest = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata,
                             "spec": {**definition["spec"], "replicas": 0}}
-                answer = self._send("POST", f"{path}?dryRun=All", manifest, is_write=False)
+                answer = self._send("POST", f"{path}?{_DRY_RUN}", manifest, is_write=False)
         except _Refused as refused:
             raise self._error(refused, request.name, "the wanted template is refused") from refused
         return answer["spec"]["template"]
@@ -208,8 +217,13 @@ class KubernetesGateway:
         return [pod for pod in pods
                 if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
 
-    def orphans(self, selector: Json) -> int:
-        pods = self._pages("pods", {"labelSelector": _labels(selector)}, only_metadata=True)[0]
+    def orphans(self, selector: Json) -> int | None:
+        # Nobody adopts a pod that has ended, such as an evicted one.
+        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+        try:
+            pods = self._pages("pods", query, only_metadata=True)[0]
+        except _Refused:
+            return None
         return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ()))
                    for pod in pods if "deletionTimestamp" not in pod["metadata"])
 
@@ -252,11 +266,15 @@ class KubernetesGateway:
             else:
                 if status < 300:
                     try:
-                        return json.loads(data)
+                        answer = json.loads(data)
                     except ValueError as error:
                         if is_write:
                             raise _AnswerLost from error
                         status = 500  # an answer that was cut: as good as none
+                    else:
+                        if isinstance(answer, dict) and "kind" in answer:
+                            return answer
+                        raise RolloutError(f"what answers at {self._connection.server} is no Kubernetes API server")
                 if status == 401 and not renewed:
                     renewed = True
                     self._connection.renew()
@@ -297,7 +315,11 @@ class KubernetesGateway:
     # What is there
 
     def _list(self) -> None:
-        items, self._resource_version = self._pages(_KIND, {})
+        try:
+            items, self._resource_version = self._pages(_KIND, {})
+        except _Refused as refused:
+            raise self._error(refused, "") from refused
+        self._listed_at = time.monotonic()
         self._items = {item["metadata"]["name"]: item for item in items}
 
     def _pages(self, resource: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
@@ -305,12 +327,8 @@ class KubernetesGateway:
         items: list[Json] = []
         query = {**query, "limit": PAGE}
         while True:
-            try:
-                page = self._send("GET", f"{self._base}/{resource}?{urlencode(query)}",
-                                  accept=_METADATA if only_metadata else _JSON)
-            except _Refused as refused:
-                raise self._error(refused, "") from refused
-            items += page["items"]
+            page = self._send("GET", f"{self._base}/{resource}?{urlencode(query)}", accept=_METADATA if only_metadata else _JSON)
+            items += page.get("items") or []  # an empty list of metadata alone is a null
             query["continue"] = page["metadata"].get("continue")
             if not query["continue"]:
                 return items, page["metadata"]["resourceVersion"]
@@ -346,7 +364,7 @@ class KubernetesGateway:
         if refused.status == 401:
             return RolloutError("the API server does not accept the credentials (401)", where=self._connection.server,
                                 why=refused.reason, next_command="renew the token, or check api_key and kubeconfig")
-        if refused.status == 403:
+        if refused.status == 403 and not any(sign in refused.reason for sign in ("exceeded quota", "admission webhook")):
             return RolloutError("permission denied (403)", where=where, why=refused.reason,
                                 next_command="ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
         return RolloutError(what or f"the API server refused {refused.request} ({refused.status})", where=where,
@@ -407,32 +425,36 @@ class _Watch:
                     timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=WATCH_SECONDS + 5), retries=False,
                     redirect=False, preload_content=False)
                 if answer.status == 200:
-                    failures = 0
-                    self._follow(answer)
+                    failures = 0 if self._follow(answer) else failures + 1
                 else:
                     answer.drain_conn()
                     self._ask_for_a_list({"code": answer.status})
                     failures += 1
-            except (urllib3.exceptions.HTTPError, OSError, ValueError, RolloutError):
-                failures += 1
+            except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError, RolloutError):
+                failures += 1  # KeyError and TypeError: what came is no event
             if failures:
                 self._stopped.wait(BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0))
 
-    def _follow(self, answer: t.Any) -> None:
-        """Queue the events of one answer; a line that is cut ends it, and the next watch brings that event whole."""
-        rest = b""
+    def _follow(self, answer: t.Any) -> bool:
+        """Queue the events of one answer; a line that is cut ends it, and the next watch brings that event whole.
+
+        Returns whether anything came, or the watch has simply reached its time.
+        """
+        rest, began, came = b"", time.monotonic(), False
         for chunk in answer.stream(65536, decode_content=True):
             *lines, rest = (rest + chunk).split(b"\n")
             for line in filter(None, lines):
                 event = json.loads(line)
                 if event["type"] == "ERROR":
                     self._ask_for_a_list(event["object"])
-                    return
+                    return came
                 self._version = event["object"]["metadata"]["resourceVersion"]
+                came = True
                 if event["type"] != "BOOKMARK":
                     self._queue.put(event)
             if self._stopped.is_set():
-                return
+                break
+        return came or time.monotonic() - began > WATCH_SECONDS / 2
 
     def _ask_for_a_list(self, status: Json) -> None:
         """Let the driver's thread list again: the requests of a list are retried and reported there."""
@@ -444,7 +466,8 @@ class _Watch:
 class SimulatedGateway:
     """Check mode: the real cluster as it was, in memory. Dry runs still ask the real one; nothing is written."""
 
-    def __init__(self, real: KubernetesGateway) -> None:
+    def __init__(self, real: KubernetesGateway, let_pass: t.Callable[[float], None]) -> None:
+        self._let_pass = let_pass
         self._cluster = SimulatedCluster(real.items())
         self.write = self._cluster.write
         self.controllers = self._cluster.controllers
@@ -456,6 +479,8 @@ class SimulatedGateway:
         return
 
     def wait(self, seconds: float) -> None:
+        if not self._cluster.moves():
+            self._let_pass(seconds)  # nothing will ever change: the driver's deadline is to come
         self._cluster.settle()
 
     def pods_of(self, controller: Controller, limit: int) -> list[Json]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import typing as t
 
 #: Label that tells the pods of the two controllers apart: on metadata, selector, template and pods.
@@ -83,6 +84,11 @@ def label_value(content: t.Any, taken: str | None) -> str:
     """
     value = digest(content)
     return f"{value}-{digest(taken)[:5]}" if value == taken else value
+
+
+def is_label_value(value: str) -> bool:
+    """Whether label_value() may have made it."""
+    return bool(re.fullmatch(rf"[0-9a-f]{{{HASH_LENGTH}}}(-[0-9a-f]{{5}})?", value))
 
 
 def next_name(name: str, value: str) -> str:

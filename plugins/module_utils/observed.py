@@ -145,6 +145,8 @@ class Observed:
     orphans: int | None = None
     #: Empty next controllers of an update that another one, begun at the same time, has displaced.
     displaced: tuple[Controller, ...] = ()
+    #: Selectors of the namespace's other controllers, by name.
+    others: t.Mapping[str, Json] = dataclasses.field(default_factory=dict)
     #: Controllers that an interrupted `kubectl rolling-update` of foo has left, by name.
     kubectl_left: tuple[str, ...] = ()
 
@@ -153,7 +155,10 @@ def observe(controllers: t.Mapping[str, Controller], request: Request) -> Observ
     """Find the two controllers of the update among all of the namespace."""
     foo = controllers.get(request.name)
     next = _pick_next(controllers, request, foo)
-    return Observed(foo, next, displaced=_displaced(controllers, foo), kubectl_left=_left_by_kubectl(controllers, request.name))
+    displaced = _displaced(controllers, foo)
+    mine = {request.name, next and next.name, *(it.name for it in displaced)}
+    others = {name: it.selector for name, it in controllers.items() if name not in mine}
+    return Observed(foo, next, displaced=displaced, others=others, kubectl_left=_left_by_kubectl(controllers, request.name))
 
 
 def expected_next(request: Request, foo: Controller) -> tuple[str, str]:
@@ -173,7 +178,7 @@ def _pick_next(controllers: t.Mapping[str, Controller], request: Request, foo: C
     """The controller foo names, or the request names, or the one that names foo as its partner."""
     names = [(foo.takeover or {}).get("next"), foo.partner] if foo else []
     names.append(request.next_name)
-    if foo and request.state is not State.ROLLED_BACK:
+    if foo and request.state is not State.ROLLED_BACK and identity.TAKEOVER not in foo.annotations:
         names.append(expected_next(request, foo)[0])
     names += sorted(name for name, each in controllers.items() if each.partner == request.name)
     return next((controllers[name] for name in names if name in controllers), None)

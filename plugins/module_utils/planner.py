@@ -15,6 +15,7 @@ Each row of the table is quoted above the lines that decide it; the order of the
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from . import identity, takeover
@@ -34,6 +35,7 @@ def plan(request: Request, seen: Observed) -> Decision:
     """
     if seen.foo:
         _refuse_owned(request, seen.foo)
+        _refuse_going_or_broken(request, seen.foo)
         _refuse_next(request, seen.foo)
     if seen.kubectl_left:
         raise _interrupted_kubectl(request, seen)
@@ -78,6 +80,7 @@ def _forward(request: Request, seen: Observed) -> Decision:
         return decision
     # | yes (0) | yes (all available) | no next_name | takeover |
     if request.next_name is None:
+        _refuse_rivals(request, seen, next.template, next.name)
         return takeover.park(request, foo, next, desired)
     # | yes (0) | yes (all available) | next_name given | delete foo, clear next's marks; done |
     return _delete(foo)
@@ -85,6 +88,7 @@ def _forward(request: Request, seen: Observed) -> Decision:
 
 def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision:
     if next.partner == request.name and not next.is_deleting:
+        _refuse_other_goal(request, next, seen.wanted or {})
         # | - | yes | next is foo's partner | takeover, foo recreated first (parked) |
         if request.next_name is None:
             return takeover.recreate(request, next, _desired(next, next))
@@ -96,7 +100,7 @@ def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision
             return Done(f"{next.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
             f"it is gone, and {next.name} has another template ({_images(next.images)})", where=_where(request),
-            next_command=request.command().replace(f"name={request.name}", f"name={next.name}", 1),
+            next_command=dataclasses.replace(request, name=next.name, next_name=None).command(),
         )
     raise NoSuchController("there is no such ReplicationController", where=_where(request))
 
@@ -128,6 +132,9 @@ def _begin(request: Request, seen: Observed, foo: Controller) -> Step:
     """Mark foo, then create next: the mark (whose absence is tested) keeps a second client from creating another one."""
     request.refuse_selector_of(foo.selector)
     name, value = expected_next(request, foo)
+    _refuse_users_label(request, foo)
+    if request.next_name is None:
+        _refuse_rivals(request, seen, identity.with_label(seen.wanted or {}, request.label_key, value), name)
     # After an update that lost its next, foo may have shrunk already: the size of then counts.
     desired = max(foo.replicas, foo.original or 0)
     marks = {identity.PARTNER: name, identity.DESIRED: "0", identity.ORIGINAL: str(desired)}
@@ -293,10 +300,51 @@ def _refuse_owned(request: Request, foo: Controller) -> None:
                            next_command=f"update {foo.owner} instead")
 
 
+def _refuse_going_or_broken(request: Request, foo: Controller) -> None:
+    if foo.is_deleting:
+        raise RolloutError("it is being deleted", where=_where(request))
+    if takeover.is_closed(foo) and identity.TAKEOVER not in foo.annotations:
+        raise RolloutError(
+            f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template is closed by "
+            f"the priority class {takeover.CLOSED}, and pods may be without an owner", where=_where(request),
+            next_command=f"kubectl -n {request.namespace} edit rc {foo.name}: remove priorityClassName from the template, set the "
+            f"label {request.label_key} of selector and template to that of the pods, and replicas to their number")
+
+
+def _refuse_rivals(request: Request, seen: Observed, template: Json, name: str) -> None:
+    """At the takeover the pods are orphans for a moment: any controller that selects them could adopt and delete them."""
+    labels = template["metadata"].get("labels") or {}
+    rivals = [other for other, selector in seen.others.items() if selector and selector.items() <= labels.items()]
+    if rivals:
+        raise RolloutError(
+            f"its pods also match the selector of {', '.join(sorted(rivals))}, which would take them at the takeover: give "
+            f"next_name, so that there is none", where=_where(request),
+            next_command=dataclasses.replace(request, next_name=name).command())
+
+
+def _refuse_other_goal(request: Request, next: Controller, wanted: Json) -> None:
+    """foo is gone, and the update that had begun is not the one that is asked for."""
+    is_restart = identity.RESTART in (next.template["metadata"].get("annotations") or {})
+    same = is_restart if request.state is State.RESTARTED else identity.same_template(next.template, wanted, request.label_key)
+    if not same or request.next_name not in (None, next.name):
+        raise _another_update(request, next)
+    if request.label_key not in next.selector:
+        raise RolloutError(f"the update in progress was begun with another deployment_label_key than {request.label_key}",
+                           where=_where(request), next_command=f"look at the selector of {next.name}, and name its key")
+
+
+def _refuse_users_label(request: Request, foo: Controller) -> None:
+    """A key that the user's own Service may select on is no key to write hashes to."""
+    value = own_label(request, foo)
+    if request.label_key != identity.DEPLOYMENT_LABEL and value is not None and not identity.is_label_value(value):
+        raise RolloutError(f"the label {request.label_key}={value} is the controller's own: the update would give it another "
+                           f"value; choose another deployment_label_key", where=_where(request))
+
+
 def _refuse_next(request: Request, foo: Controller) -> None:
     if foo.is_next and foo.partner:
         raise RolloutError(f"it is the next controller of an update of {foo.partner}: name that one", where=_where(request),
-                           next_command=request.command().replace(f"name={foo.name}", f"name={foo.partner}", 1))
+                           next_command=dataclasses.replace(request, name=foo.partner).command())
 
 
 def _refuse_stranger(request: Request, foo: Controller, next: Controller) -> None:
@@ -311,16 +359,18 @@ def _refuse_stranger(request: Request, foo: Controller, next: Controller) -> Non
         f"{next.name} exists and is not this update's next controller: it is one {of}; it has {next.replicas} replicas "
         f"of {_images(next.images)}",
         where=_where(request),
-        next_command=f"kubectl -n {request.namespace} delete rc {next.name}   (if it is not needed; or give another next_name)",
+        next_command=f"kubectl -n {request.namespace} get rc {next.name} -o yaml (delete it only if its pods are not needed, "
+        "or give another next_name)",
     )
 
 
 def _another_update(request: Request, next: Controller) -> RolloutError:
+    back = request.command(State.ROLLED_BACK)
     return RolloutError(
         f"another update is in progress: to {_images(next.images)} ({next.name}, {next.available} of {next.replicas} "
         f"available); finish it or roll it back first",
         where=_where(request),
-        next_command=f"{request.command(State.UPDATED, next.images)}   or   {request.command(State.ROLLED_BACK)}",
+        next_command=f"the task that began it, such as {request.command(State.UPDATED, next.images)}   or   {back}",
     )
 
 

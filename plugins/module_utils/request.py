@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import re
 import typing as t
 
@@ -188,7 +189,7 @@ class Request:
         namespace = given.get("namespace", "default")
         if not _NAMESPACE.fullmatch(namespace):
             raise RolloutError(f"namespace {namespace!r} is no namespace's name")
-        if definition is not None and definition["metadata"].get("namespace", namespace) != namespace:
+        if definition is not None and (definition["metadata"].get("namespace") or namespace) != namespace:
             raise RolloutError(
                 f"the definition is for namespace {definition['metadata']['namespace']}, the task for {namespace}"
             )
@@ -214,7 +215,7 @@ class Request:
             state=state,
             next_name=next_name,
             images=images,
-            template=given.get("template"),
+            template=_json("template", given.get("template")),
             definition=definition,
             label_key=_label_key(params.get("deployment_label_key")),
             max_surge=max_surge,
@@ -274,7 +275,7 @@ def _definition(given: Json) -> Json | None:
         try:
             with open(given["src"], encoding="utf-8") as file:
                 text = file.read()
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise RolloutError(f"src {given['src']} cannot be read", why=str(error)) from error
     if text is None:
         return None
@@ -284,7 +285,7 @@ def _definition(given: Json) -> Json | None:
 
         try:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise RolloutError(f"{source} is not YAML", why=" ".join(str(error).split())) from error
     if len(documents) != 1:
         raise RolloutError(f"{source} holds {len(documents)} documents: it must be one ReplicationController")
@@ -296,8 +297,17 @@ def _definition(given: Json) -> Json | None:
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(metadata, dict) or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise RolloutError(f"{source} has no pod template (spec.template.spec)")
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    selector = spec.get("selector") or {}
+    _json(source, definition)
+    inner = template.get("metadata") or {}
+    labels, selector = inner.get("labels") if isinstance(inner, dict) else inner, spec.get("selector")
+    for field, value in (("metadata.labels", metadata.get("labels")), ("metadata.annotations", metadata.get("annotations")),
+                         ("spec.selector", selector), ("spec.template.metadata.labels", labels)):
+        texts = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        if value is not None and not texts:
+            raise RolloutError(f"{field} of {source} is no mapping of texts to texts")
+    if not isinstance(metadata.get("name", ""), str) or not isinstance(metadata.get("namespace") or "", str):
+        raise RolloutError(f"name and namespace of {source} must be texts")
+    labels, selector = labels or {}, selector or {}
     if not labels and not selector:
         raise RolloutError(f"{source} has no labels in its pod template")
     if any(labels.get(key) != value for key, value in selector.items()):
@@ -305,6 +315,15 @@ def _definition(given: Json) -> Json | None:
             f"the selector {_labels(selector)} of {source} does not match its own template's labels {_labels(labels)}"
         )
     return {**definition, "metadata": metadata, "spec": spec}
+
+
+def _json(option: str, value: t.Any) -> t.Any:
+    """Refuse what YAML can say and JSON cannot: dates, sets, keys that are no texts, structures that contain themselves."""
+    try:
+        json.dumps(value, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RolloutError(f"{option} cannot be sent to the API server", why=str(error)) from error
+    return value
 
 
 def _labels(labels: t.Mapping[str, str]) -> str:
@@ -330,7 +349,7 @@ def _label_key(value: str | None) -> str:
 
 
 def _image(container: str, image: t.Any) -> None:
-    if not isinstance(image, str) or not image or image != image.strip():
+    if not isinstance(image, str) or not re.fullmatch(r"[!-~]+", image):
         raise RolloutError(f"{image!r} is no image's name" + (f" (container {container})" if container else ""))
 
 

@@ -94,7 +94,8 @@ def finish(request: Request, seen: Observed) -> Decision:
     """Steps 2 to 5, found from the mark on foo."""
     foo = t.cast(Controller, seen.foo)
     mark = foo.takeover
-    if not mark or not {"next", "uid", "label", "selector", "replicas"} <= mark.keys():
+    complete = mark and {"next", "uid", "label", "selector", "replicas"} <= mark.keys() and mark["label"] in mark["selector"]
+    if not mark or not complete:
         raise RolloutError(
             f"the annotation {identity.TAKEOVER} cannot be read, so the takeover cannot be finished",
             where=f"ReplicationController {request.namespace}/{foo.name}",
@@ -150,8 +151,7 @@ def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decis
     The marks stay until then so that a task that is run again after a kill waits for the pods as the first one did. When a
     pod has died meanwhile, the template is opened as soon as no pod is without an owner, so that foo can replace it.
     """
-    class_name = (foo.template.get("spec") or {}).get("priorityClassName")
-    is_open = class_name != CLOSED
+    is_open = not is_closed(foo)
     path = "/spec/template/spec/priorityClassName"
     original = mark.get("priorityClassName")
     opening: tuple[Json, ...] = ()
@@ -167,13 +167,14 @@ def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decis
     changes = {key: value for key, value in changes.items() if value or key in foo.annotations}
     write = patch(foo, *annotate(foo, changes), *opening)
     return Step(Action.ANNOTATE, foo.name, write, before="taking over", after="updated",
-                is_last=mark.get("request") == request.fingerprint)
+                is_last=mark.get("request") == request.fingerprint and mark.get("template") == _digest(foo.template, mark["label"]))
 
 
 def _mark(request: Request, next: Controller, desired: int, before: Json) -> Json:
     """What foo must know to finish alone: who next was, what its pods look like, how many they are."""
     return {"next": next.name, "uid": next.uid, "label": request.label_key, "selector": next.selector,
             "replicas": desired, "from": before, "request": request.fingerprint,
+            "template": _digest(next.template, request.label_key),
             "priorityClassName": next.template["spec"].get("priorityClassName")}
 
 
@@ -181,6 +182,16 @@ def needs_orphans(foo: Controller) -> bool:
     """Whether the planner wants to know of pods without an owner: foo adopts, and is not complete."""
     return bool(foo.takeover and foo.selector == foo.takeover.get("selector") and foo.is_observed
                 and foo.current != foo.replicas)
+
+
+def is_closed(foo: Controller) -> bool:
+    return foo.template["spec"].get("priorityClassName") == CLOSED
+
+
+def _digest(template: Json, key: str) -> str:
+    """Tells whether somebody has changed foo's template during the takeover, whatever its priority class."""
+    spec = {field: value for field, value in template["spec"].items() if field != "priorityClassName"}
+    return identity.digest(identity.without_label({**template, "spec": spec}, key))
 
 
 def _closed(template: Json) -> Json:

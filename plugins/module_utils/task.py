@@ -26,7 +26,8 @@ def update(params: Json, check_mode: bool, diff: bool) -> Json:
     real = KubernetesGateway(Connection(params, os.environ), request.namespace)
     try:
         if check_mode:
-            result = driver.run(request, SimulatedGateway(real), driver.StandingClock())
+            clock = driver.StandingClock()
+            result = driver.run(request, SimulatedGateway(real, clock.sleep), clock)
         else:
             with _Stop() as stop:
                 result = driver.run(request, real, driver.Clock(), _progress(), stop.reason)

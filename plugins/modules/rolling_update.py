@@ -260,6 +260,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.errors import Rol
 
 def main() -> None:
     module = AnsibleModule(argument_spec=connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC, supports_check_mode=True)
+    module.no_log_values |= connection.secrets(module.params)
     try:
         result = task.update(module.params, check_mode=module.check_mode, diff=module._diff)
     except RolloutError as error:

@@ -101,6 +101,7 @@ ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="
 
 def main() -> None:
     module = AnsibleModule(argument_spec=connection.ARGUMENT_SPEC | ARGUMENT_SPEC, supports_check_mode=True)
+    module.no_log_values |= connection.secrets(module.params)
     try:
         result = task.info(module.params)
     except RolloutError as error:

@@ -129,7 +129,8 @@ class Namespace:
         """The same in check mode."""
         gateway = self.gateway()
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
-        result = driver.run(request, SimulatedGateway(gateway), driver.StandingClock())
+        clock = driver.StandingClock()
+        result = driver.run(request, SimulatedGateway(gateway, clock.sleep), clock)
         return {**result, "requests": gateway.requests}
 
     def gateway(self, **params: t.Any) -> KubernetesGateway:

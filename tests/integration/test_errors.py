@@ -86,6 +86,33 @@ def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
     assert "does not differ" in refused(namespace, definition=definition).what
 
 
+def test_a_controller_that_would_take_the_pods_at_the_takeover_is_named(namespace):
+    """The stable and the canary: stable selects app=foo, which the canary's pods carry as well."""
+    namespace.make_foo(2)
+    body = manifest(2, name="canary")
+    body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": "foo", "track": "canary"}
+    namespace.create("replicationcontrollers", body)
+    namespace.until_available("canary", 2)
+
+    error = refused(namespace, name="canary", image="myimage:v2")
+
+    assert "its pods also match the selector of foo" in error.what and "next_name=" in error.next_command
+    assert namespace.roll(name="canary", image="myimage:v2", next_name="canary-v2")["changed"]
+    assert namespace.rcs() == ["canary-v2", "foo"] and len(namespace.pods()) == 4
+
+
+def test_a_label_key_of_the_users_own_is_refused(namespace):
+    namespace.make_foo(1)
+
+    assert "app=foo is the controller's own" in refused(namespace, image="myimage:v2", deployment_label_key="app").what
+
+
+def test_a_field_that_is_not_there_is_refused(namespace):
+    namespace.make_foo(1)
+
+    assert "unknown field" in refused(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why
+
+
 def test_another_update_in_progress_is_named(namespace):
     namespace.make_foo(3)
     with pytest.raises(Killed):
@@ -191,10 +218,10 @@ def test_pods_that_do_not_become_available_are_explained(namespace):
     namespace.make_foo(2)
 
     with pytest.raises(RolloutError) as error:
-        namespace.roll(image="myimage:absent", progress_deadline=2)
+        namespace.roll(image="myimage:absent", progress_deadline=8)
 
     message = error.value.message
-    assert "no progress for 2 s" in message and "0 of 1 available" in message
+    assert "no progress for 8 s" in message and "0 of 1 available" in message
     assert "ErrImagePull" in message or "ImagePullBackOff" in message
     assert "image=myimage:absent" in message and "state=rolled_back" in message
     assert [step["action"] for step in error.value.progress["steps"]][-1] == "scale"

@@ -242,3 +242,60 @@ def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
 
     (after,) = (pod for pod in namespace.pods() if pod["metadata"]["labels"].get("of"))
     assert after["metadata"]["resourceVersion"] == stranger["metadata"]["resourceVersion"]
+
+
+def in_the_window(namespace, **params):
+    """A client that dies just after next is deleted: the pods are there, and nobody's."""
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies_at("delete"), **params)
+    eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
+
+
+def test_every_pod_dead_in_the_window(namespace):
+    namespace.make_foo(3)
+    in_the_window(namespace, image="myimage:v2")
+    for pod in namespace.pods():
+        namespace.remove(pod["metadata"]["name"], resource="pods")
+
+    namespace.roll(image="myimage:v2")
+
+    assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 3
+
+
+def test_foo_applied_again_in_the_window_is_rolled_again(namespace):
+    """Its template is not that of its pods any more: the task does not end before it is."""
+    namespace.make_foo(3)
+    in_the_window(namespace, image="myimage:v2")
+    template = namespace.rc()["spec"]["template"]
+    template["spec"]["containers"][0]["image"] = "myimage:v1"
+    namespace.patch("foo", {"spec": {"template": template}})
+
+    namespace.roll(image="myimage:v2")
+
+    assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2"
+    assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+
+
+def test_the_takeovers_mark_removed_in_the_window_is_never_taken_for_done(namespace):
+    namespace.make_foo(3)
+    in_the_window(namespace, image="myimage:v2")
+    namespace.patch("foo", {"metadata": {"annotations": None}})
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2")
+
+    assert "somebody has removed the annotation" in error.value.what
+
+
+def test_foo_deleted_then_another_image_is_refused(namespace):
+    namespace.make_foo(3)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+    namespace.remove("foo")
+    namespace.gone("foo")
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v3")
+
+    assert "another update is in progress: to myimage:v2" in error.value.what
+    assert namespace.roll(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]

@@ -1,0 +1,49 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make bench`: what a rolling update costs, side by side with what people would use instead. Prints Markdown.
+
+    .venv/bin/python tests/bench [--runs N] [ROW ...]
+
+Ours and the peer are measured in turns, in one run, on one cluster; a cell is the median. A goal is a ratio, never a number
+of seconds, and missing it is no failure: machines differ, and this one may be busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster")]
+
+import embedded  # noqa: E402
+from ansible_runs import Ansible  # noqa: E402
+from rows import ROWS, Bench  # noqa: E402
+from table import printed, settings  # noqa: E402
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/bench", description=__doc__)
+    parser.add_argument("--runs", type=int, default=11, metavar="N", help="runs of each, in turns (default: 11)")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which ones (default: all): {', '.join(ROWS)}")
+    options = parser.parse_args()
+    unknown = set(options.rows) - ROWS.keys()
+    if unknown or options.runs < 1:
+        parser.error(f"no such row: {', '.join(unknown)}" if unknown else "--runs must be at least 1")
+    logging.getLogger("kubernetes").setLevel(logging.ERROR)
+    load = os.getloadavg()[0]
+    with embedded.up("bench") as cluster, tempfile.TemporaryDirectory(prefix="baton-bench-") as home:
+        bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)
+        measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]
+        text = [*printed(measured), "", *settings(cluster.kubeconfig, options.runs, load)]
+    print("\n".join(text))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ad-hoc commands of Ansible, timed from start to end; every one in the same environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from table import progress
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Timed(NamedTuple):
+    """One command's cost in seconds: on the clock, and of processor time in all its processes."""
+
+    wall: float
+    cpu: float
+
+
+class Ansible:
+    """Runs modules on localhost."""
+
+    def __init__(self, home: Path) -> None:
+        """Use home in place of ~/.ansible, and look for other collections and packages in it."""
+        self.collections = home / "collections"
+        self.packages = home / "packages"
+        config = home / "ansible.cfg"
+        config.write_text("[defaults]\ninventory = /dev/null\nlocalhost_warning = false\n", "utf-8")
+        foreign = ("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG", "PYTHON")
+        self._environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)} | {
+            "ANSIBLE_COLLECTIONS_PATH": f"{ROOT / '.venv/collections'}{os.pathsep}{self.collections}",
+            "ANSIBLE_CONFIG": str(config),
+            "ANSIBLE_HOME": str(home),
+            "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+            "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),
+            "PATH": f"{ROOT / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(self.packages),
+        }
+
+    def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
+        """Run it once. Raises SystemExit, with the output, unless it succeeds and says `changed` as it should."""
+        command = ["ansible", "localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
+        cpu, wall = _cpu_of_children(), time.perf_counter()
+        ended = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        cost = Timed(time.perf_counter() - wall, _cpu_of_children() - cpu)
+        result = ended.stdout.partition("=>")[2]
+        if ended.returncode or json.loads(result).get("changed") is not changed:
+            progress(ended.stdout + ended.stderr)
+            raise SystemExit(f"{module} has not ended as it should (changed={changed})")
+        return cost
+
+
+def _cpu_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

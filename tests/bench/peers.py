@@ -1,0 +1,46 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Software to compare with: got once, kept in the user's cache, never installed into .venv."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+
+from ansible_runs import Ansible
+from table import progress
+from workspace import cache
+
+ANSIBLE = "ansible==12.3.0"
+"""The package on PyPI that holds kubernetes.core, made for the ansible-core that is in .venv."""
+
+NEEDED = ("jsonpatch==1.33", "jsonpointer==3.0.0")
+"""What kubernetes.core needs beyond the kubernetes package."""
+
+
+def add_kubernetes_core(ansible: Ansible) -> str:
+    """Make kubernetes.core known to ansible; its name and version."""
+    folder = cache() / "bench" / ANSIBLE
+    collections, packages = folder / "collections", folder / "packages"
+    manifest = collections / "ansible_collections/kubernetes/core/MANIFEST.json"
+    if not manifest.exists():
+        progress(f"getting kubernetes.core, which comes in {ANSIBLE} (54 MB, once)")
+        _pip("install", "--no-deps", "--target", str(packages), *NEEDED)
+        _pip("download", "--no-deps", "--dest", str(folder), ANSIBLE)
+        (wheel,) = folder.glob("ansible-*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            members = [name for name in archive.namelist() if name.startswith("ansible_collections/kubernetes/core/")]
+            members.sort(key=lambda name: name.endswith("/MANIFEST.json"))  # last: it says that all is there
+            archive.extractall(collections, members)
+        wheel.unlink()
+    for link, target in ((ansible.collections, collections), (ansible.packages, packages)):
+        if not link.exists():
+            link.symlink_to(target)
+    return f"kubernetes.core {json.loads(manifest.read_text('utf-8'))['collection_info']['version']}"
+
+
+def _pip(*arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check"], check=True)

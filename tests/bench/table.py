@@ -1,0 +1,82 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The results, as Markdown."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from statistics import median
+
+import kubernetes
+from given import given_kubeconfig
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison: what was measured of us and of the peer, a number per run."""
+
+    what: str
+    ours: Sequence[float]
+    peer_name: str
+    peer: Sequence[float]
+    unit: str = " s"
+    ratio_goal: float | None = None
+    """The most that ours may be, as a part of the peer's."""
+    count_goal: float | None = None
+    """The most that ours may be, for what is counted: there are no goals in seconds."""
+
+    @property
+    def ratio(self) -> float:
+        return median(self.ours) / median(self.peer)
+
+    @property
+    def goal(self) -> str:
+        if self.ratio_goal is not None:
+            return f"ratio ≤ {self.ratio_goal:g}: {_verdict(self.ratio <= self.ratio_goal)}"
+        if self.count_goal is not None:
+            return f"ours ≤ {self.count_goal:g}: {_verdict(median(self.ours) <= self.count_goal)}"
+        return "-"
+
+
+def printed(rows: list[Row]) -> list[str]:
+    """A line per row: the medians, how far the runs were apart, and the ratio."""
+    lines = ["| what | ours | peer's | peer | ratio | goal |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
+        lines.append(f"| {row.what} | {ours} | {peers} | {row.peer_name} | {row.ratio:.2f} | {row.goal} |")
+    return lines
+
+
+def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
+    """What the numbers depend on."""
+    client = kubernetes.config.new_client_from_config(kubeconfig)
+    server = kubernetes.client.VersionApi(client).get_code().git_version
+    cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else (
+        "the embedded cluster: controller manager and scheduler with 2000 requests/s, KWOK as the kubelet")
+    packages = ", ".join(f"{name} {version(name)}" for name in ("ansible-core", "kubernetes", "urllib3"))
+    loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
+    return [
+        f"- Medians of {runs} runs in turns; in brackets the lowest and the highest.",
+        f"- Kubernetes {server}, {cluster}.",
+        f"- Python {platform.python_version()}, {packages}.",
+        f"- {os.cpu_count()} CPUs ({platform.machine()}), {loads}.",
+    ]
+
+
+def progress(text: str) -> None:
+    """A line for whoever waits; the table alone goes to standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _cell(values: Sequence[float], unit: str) -> str:
+    return f"{median(values):.2f}{unit} ({min(values):.2f} to {max(values):.2f})"
+
+
+def _verdict(reached: bool) -> str:
+    return "reached" if reached else "**missed**"

@@ -1,0 +1,160 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make demo`: a ReplicationController is rolled, killed half-way, resumed and rolled back, on a real API server.
+
+Whatever is shown is checked as well: the exit code is 0 only if all of it happened. 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from commands import Ansible, end_all
+from terminal import Surprise, command, expect, heading, note, paragraph
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = [".venv/bin/python", "tests/cluster"]
+NAME = ["--name", "demo"]
+TO = "ansible-playbook baton.kubernetes.image_bump -e name=foo -e image=myimage:"
+
+
+def main() -> int:
+    """Tell the story; its exit code."""
+    began = time.monotonic()
+    _at_interrupt(_interrupt)
+    os.chdir(ROOT)
+    users = os.environ.pop("KUBECONFIG", "")  # the demo has a cluster of its own
+    code = 1
+    with tempfile.TemporaryDirectory(prefix="baton-demo-", ignore_cleanup_errors=True) as home:
+        try:
+            _story(home)
+            code = 0
+        except Surprise as surprise:
+            heading("This is not what the demo is about to show")
+            note(str(surprise))
+        except KeyboardInterrupt:
+            heading("Interrupted")
+            code = 130
+        finally:
+            _at_interrupt(signal.SIG_IGN)
+            end_all()
+    kubeconfig = _kubeconfig()
+    # Where KUBECONFIG names another cluster, this one would be left alone.
+    stop = " ".join([*(["env -u KUBECONFIG"] if users not in ("", kubeconfig) else []), *CLUSTER, "down", *NAME])
+    if code:
+        note("No process of Ansible is left.")
+        note(f"The cluster still runs. To stop it: {stop}" if kubeconfig else "No cluster is left either.")
+    else:
+        heading(f"That was it, in {time.monotonic() - began:.0f} s. The cluster still runs")
+        _look_around(kubeconfig, stop)
+    return code
+
+
+def _at_interrupt(handler: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handler)
+
+
+def _interrupt(*_unused: object) -> None:
+    """As Python does at Ctrl-C; but a second one must not keep us from ending what we have started."""
+    _at_interrupt(signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _story(home: str) -> None:
+    heading("A cluster on this machine, and foo: a ReplicationController of 6 pods")
+    _start_cluster()
+    from foo import Foo  # here, because it takes most of a second
+
+    kubeconfig = _kubeconfig()
+    ansible = Ansible(home, kubeconfig)
+    foo = Foo(kubeconfig)
+    foo.create_anew()
+    foo.show()
+    foo.expect_all("myimage:v1")
+
+    heading("Roll it to v2: one pod more, one pod less, until foo has taken over the new pods")
+    foo.watch()
+    ansible.run(f"{TO}v2")
+    foo.show(way=True)
+    foo.expect_all("myimage:v2")
+
+    heading("The same again: nothing to do, and nothing is written")
+    before = foo.fingerprint()
+    ansible.run(f"{TO}v2", says=r"changed=0 .*failed=0")
+    foo.show()
+    expect(foo.fingerprint() == before, "foo or a pod of it has been touched")
+
+    heading("Roll it to v3, whose pods are slow to start, and kill Ansible half-way")
+    foo.watch()
+    with ansible.started(f"{TO}v3-slow") as running:
+        foo.wait_for(3, "myimage:v3-slow", running)
+        killed = running.kill()
+    note(f"*** kill -9 {' '.join(map(str, killed))}: ansible-playbook, its worker and the module, all at once")
+    foo.show()
+    new = foo.uids("myimage:v3-slow")
+    expect(foo.uids("myimage:v2") and new, "both versions have pods")
+    expect(len(foo.controllers()) == 2, "foo and its next controller are there")
+
+    heading("How do things stand? The cluster knows, nobody else has to remember")
+    ansible.run("ansible-playbook baton.kubernetes.status -e name=foo", keep=r" {4}", says="phase: progressing")
+
+    heading("Resume: the same command")
+    ansible.run(f"{TO}v3-slow")
+    foo.show(way=True)
+    foo.expect_all("myimage:v3-slow")
+    expect(new <= foo.uids(), "the pods that were new when Ansible was killed are still the same ones")
+
+    heading("Roll it to an image that is not there, and back")
+    before = foo.uids()
+    foo.watch()
+    ansible.run(f"{TO}v4-absent -e progress_deadline=5", says="ImagePull", code=2)
+    foo.show()
+    expect(foo.uids("myimage:v4-absent"), "a pod of v4 has been tried")
+    ansible.run("ansible-playbook baton.kubernetes.rollback -e name=foo")
+    foo.show(way=True)
+    foo.expect_all("myimage:v3-slow")
+    expect(foo.uids() == before, "the pods are those of before")
+
+
+def _start_cluster() -> None:
+    command(" ".join([*CLUSTER, "up", *NAME]))
+    # In a session of its own, since Ctrl-C comes from here: a half-started cluster needs time to be brought down.
+    with subprocess.Popen([*CLUSTER, "up", *NAME], stderr=subprocess.STDOUT, start_new_session=True) as process:
+        try:
+            process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+    expect(process.returncode == 0, "the cluster is up")
+
+
+def _kubeconfig() -> str:
+    """The path of the cluster's kubeconfig; "" if there is no such cluster."""
+    asked = subprocess.run([*CLUSTER, "kubeconfig", *NAME], capture_output=True, text=True, check=False)
+    return asked.stdout.strip() if asked.returncode == 0 else ""
+
+
+def _look_around(kubeconfig: str, stop: str) -> None:
+    paragraph("To look around:")
+    note(f"export KUBECONFIG={kubeconfig}")
+    if not shutil.which("kubectl"):
+        note(f"{' '.join(CLUSTER)} build --with kubectl   # there is none here: builds one, prints its path")
+    note("kubectl get rc,pods -o wide")
+    note("kubectl get rc foo -o yaml")
+    paragraph("To stop the cluster:")
+    note(stop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

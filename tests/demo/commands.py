@@ -1,0 +1,156 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Ansible's commands: run as a user would type them, without the user's settings, and never left behind.
+
+Ansible's workers are sessions of their own, so that neither a process group nor a parent leads to all of them. What does is
+an environment variable, which whatever is started from here inherits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from terminal import Surprise, command, output
+
+MARK = f"BATON_DEMO={os.getpid()}"
+PATIENCE = 5
+"""Seconds for Ansible to end by itself when it is told to."""
+
+# Ansible frames its output with headings for the play and each task; of interest are the steps, an error, and the recap.
+STEPS = r"localhost \| |\[ERROR\]|localhost +: "
+
+
+class Ansible:
+    """Runs Ansible's commands on one cluster."""
+
+    def __init__(self, home: str, kubeconfig: str) -> None:
+        """Use home, an empty folder, in place of ~/.ansible."""
+        variable, _, value = MARK.partition("=")
+        kept = {key: text for key, text in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+        self._environment = kept | {
+            variable: value,
+            "ANSIBLE_COLLECTIONS_PATH": os.path.abspath(".venv/collections"),
+            "ANSIBLE_CONFIG": str(Path(__file__).with_name("ansible.cfg")),
+            "ANSIBLE_HOME": home,
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_REMOTE_TEMP": os.path.join(home, "tmp"),
+            "K8S_AUTH_KUBECONFIG": kubeconfig,
+            "PATH": os.pathsep.join([os.path.abspath(".venv/bin"), os.environ["PATH"]]),
+        }
+
+    def run(self, line: str, *, keep: str = STEPS, says: str = "", code: int = 0) -> None:
+        """Run a command to its end and show the lines that begin with `keep`.
+
+        Raises Surprise unless it ends with that exit code and its output has `says` (regular expressions, both).
+        """
+        with self.started(line, keep) as running:
+            running.wait()
+        running.expect(code, says)
+
+    @contextlib.contextmanager
+    def started(self, line: str, keep: str = STEPS) -> Iterator[Running]:
+        """The command while it runs. It may not outlive the block."""
+        command(line)
+        with Running(shlex.split(line), self._environment, keep) as running:
+            yield running
+
+
+class Running:
+    """One command; a thread shows its output."""
+
+    def __init__(self, argv: list[str], environment: dict[str, str], keep: str) -> None:
+        self._process = subprocess.Popen(
+            argv,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # Ctrl-C reaches the demo, which ends the command
+        )
+        self._keep = re.compile(keep)
+        self._lines: list[str] = []
+        self._reader = threading.Thread(target=self._show, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.is_running:
+            end_all()
+        self.wait()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self) -> None:
+        """Return when it has ended and all its output is shown."""
+        self._process.wait()
+        self._reader.join(PATIENCE)
+
+    def kill(self) -> list[int]:
+        """End its whole tree of processes at once and in the hardest way; their ids. Raises Surprise if it had ended."""
+        killed = _all() if self.is_running else []
+        if not killed:
+            raise self._surprise("It was to be killed half-way, but it has ended by itself")
+        for pid in killed:
+            _signal(pid, signal.SIGKILL)
+        while _all():
+            time.sleep(0.02)
+        self.wait()
+        return killed
+
+    def expect(self, code: int, says: str) -> None:
+        if self._process.returncode != code:
+            raise self._surprise(f"The command has ended with exit code {self._process.returncode}, not {code}")
+        if not re.search(says, "".join(self._lines)):
+            raise self._surprise(f"The command has not said {says!r}")
+
+    def _show(self) -> None:
+        for line in self._process.stdout or ():
+            self._lines.append(line)
+            if self._keep.match(line):
+                output(re.sub(r"(?<=\S) +", " ", line.rstrip()))  # the recap is a table for many hosts; here is one
+
+    def _surprise(self, what: str) -> Surprise:
+        return Surprise(f"{what}. All that it has said:\n{''.join(self._lines)}")
+
+
+def end_all() -> None:
+    """End every process that was started from here and is not gone yet: first kindly, so that it can clean up."""
+    deadline = time.monotonic() + PATIENCE
+    for pid in _all():
+        _signal(pid, signal.SIGTERM)
+    while left := _all():
+        if time.monotonic() > deadline:
+            for pid in left:
+                _signal(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _all() -> list[int]:
+    """The processes that bear the mark, zombies excepted (they have no environment)."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone, or somebody else's
+            if MARK.encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return sorted(found)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)

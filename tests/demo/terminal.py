@@ -1,0 +1,59 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How the demo looks on the terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+
+WIDEST = 110
+
+
+class Surprise(Exception):
+    """Something that the demo shows has not happened; the text says what has."""
+
+
+def expect(condition: object, what: str) -> None:
+    """Raise Surprise unless it is so."""
+    if not condition:
+        raise Surprise(f"Expected, and not so: {what}.")
+
+
+def heading(text: str) -> None:
+    _print(f"\n{_bold(f'== {text}')}")
+
+
+def command(text: str) -> None:
+    """A command, as one would type it."""
+    _print(f"\n{_bold(f'$ {text}')}")
+
+
+def paragraph(text: str) -> None:
+    _print(f"\n{text}")
+
+
+def note(text: str) -> None:
+    """What the demo itself has to say. Never broken, for it may be a command to copy."""
+    _print(f"   {text}")
+
+
+def output(line: str) -> None:
+    """A line of a command's output; a sentence is broken between words."""
+    if line.startswith("["):
+        width = min(shutil.get_terminal_size().columns, WIDEST)
+        line = textwrap.fill(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    _print(line)
+
+
+def _bold(text: str) -> str:
+    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() else text
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)
+    except OSError:
+        pass  # the terminal has gone; what was started must still be ended

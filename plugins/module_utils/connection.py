@@ -55,6 +55,8 @@ class Connection:
 
     def renew(self) -> None:
         """Read the configuration again: a token in a file may be a new one, an exec plugin is asked for another."""
+        import yaml
+
         try:
             from kubernetes.client import rest
 
@@ -64,6 +66,8 @@ class Connection:
             self.pool = rest.RESTClientObject(self._configuration).pool_manager
         except RolloutError:
             raise
+        except yaml.YAMLError as error:
+            raise _not_yaml("the kubeconfig", error) from None
         except Exception as error:  # the loaders raise whatever a broken file leads to: KeyError, TypeError, binascii.Error
             raise RolloutError("the connection to Kubernetes cannot be set up", why=_one_line(error), next_command=_HINT) from error
 
@@ -186,10 +190,13 @@ def _content(kubeconfig: t.Any) -> t.Any:
     try:
         return yaml.safe_load(kubeconfig)
     except yaml.YAMLError as error:
-        # The parser quotes what it could not read, which may be a secret: only its place is told.
-        place = getattr(error, "problem_mark", None)
-        raise RolloutError("the content of kubeconfig is not YAML", why=f"line {place.line + 1}" if place else "",
-                           next_command=_HINT) from None
+        raise _not_yaml("the content of kubeconfig", error) from None
+
+
+def _not_yaml(what: str, error: Exception) -> RolloutError:
+    """The parser quotes what it could not read, which may be a secret: only its place is told."""
+    place = getattr(error, "problem_mark", None)
+    return RolloutError(f"{what} is not YAML", why=f"line {place.line + 1}" if place else "", next_command=_HINT)
 
 
 def _one_line(error: Exception) -> str:

@@ -253,7 +253,7 @@ class KubernetesGateway:
         Raises _Refused, _AnswerLost (a write that may have landed), or RolloutError when the server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
-        renewed = False
+        renewed, asked_to_wait = False, 0.0
         for pause in (*(BACKOFF if self._has_answered else FIRST_BACKOFF), None):
             try:
                 status, headers, data = self._once(method, path, body, content_type, accept)
@@ -283,8 +283,8 @@ class KubernetesGateway:
                     raise _Refused(method, path, status, data)
                 if status == 504 and is_write:
                     raise _AnswerLost
-                pause = max(pause, _retry_after(headers))
-            time.sleep(pause * random.uniform(0.5, 1.0) if pause in BACKOFF else pause)
+                asked_to_wait = _retry_after(headers)
+            time.sleep(max(pause * random.uniform(0.5, 1.0), asked_to_wait))
         raise RolloutError(f"{method} {path.partition('?')[0]} was given up after {len(BACKOFF) + 1} tries")
 
     def _once(self, method: str, path: str, body: t.Any, content_type: str, accept: str) -> tuple[int, t.Any, bytes]:
@@ -299,6 +299,8 @@ class KubernetesGateway:
             answer = self._connection.pool.request(
                 method, self._connection.server + path, body=None if body is None else json.dumps(body), headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False)
+        except urllib3.exceptions.LocationValueError as error:
+            raise RolloutError(f"{self._connection.server} is no address of an API server", why=_brief(error)) from error
         except urllib3.exceptions.SSLError as error:
             raise RolloutError(f"the certificate of {self._connection.server} is not accepted", why=_brief(error),
                                next_command="give ca_cert, or look at validate_certs") from error

@@ -197,7 +197,7 @@ def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tupl
     """Names of the controllers that `kubectl rolling-update` was moving foo's pods to when it was interrupted."""
     foo = controllers.get(name)
     named = foo.annotations.get(identity.KUBECTL_NEXT) if foo else None
-    found = {each for each, it in controllers.items() if it.annotations.get(identity.KUBECTL_SOURCE) == name}
+    found = {each for each, it in controllers.items() if it.annotations.get(identity.KUBECTL_SOURCE, "").partition(":")[0] == name}
     return tuple(sorted(found | {each for each in (named,) if each in controllers}))
 
 

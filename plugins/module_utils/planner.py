@@ -21,7 +21,7 @@ import typing as t
 from . import identity, takeover
 from .errors import NoSuchController, RolloutError
 from .observed import Controller, Observed, expected_next, own_label
-from .request import Request, State
+from .request import Request, State, differ_in_images_only
 from .steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, patch, scale
 from .thresholds import grow_to, resolve_fenceposts, shrink_to
 
@@ -70,7 +70,7 @@ def _forward(request: Request, seen: Observed) -> Decision:
         return Wait(f"{next.name} is gone")
     # | yes | yes | next's template is not the wanted one | error: another update is in progress |
     if not _carries_the_wanted_template(request, foo, next, wanted):
-        raise _another_update(request, next)
+        raise _another_update(request, next, foo)
     # | yes | yes | desired missing on next | fill it in; rollout |
     desired = _desired(foo, next)
     decision = _mark_both(seen, foo, next, desired, forward=True)
@@ -364,13 +364,17 @@ def _refuse_stranger(request: Request, foo: Controller, next: Controller) -> Non
     )
 
 
-def _another_update(request: Request, next: Controller) -> RolloutError:
+def _another_update(request: Request, next: Controller, foo: Controller | None = None) -> RolloutError:
+    kept = None if next.name == identity.next_name(request.name, own_label(request, next) or "") else next.name
     back = request.command(State.ROLLED_BACK)
+    resume = dataclasses.replace(request, images=next.images, next_name=kept, state=State.UPDATED).command()
+    if foo and not differ_in_images_only(foo.template, next.template, request.label_key):
+        resume = "the task that began it"
     return RolloutError(
         f"another update is in progress: to {_images(next.images)} ({next.name}, {next.available} of {next.replicas} "
         f"available); finish it or roll it back first",
         where=_where(request),
-        next_command=f"the task that began it, such as {request.command(State.UPDATED, next.images)}   or   {back}",
+        next_command=f"{resume}   or   {back}",
     )
 
 
@@ -386,7 +390,12 @@ def _nothing_to_roll_back(request: Request, foo: Controller) -> RolloutError:
 
 def _interrupted_kubectl(request: Request, seen: Observed) -> RolloutError:
     names, foo = ", ".join(seen.kubectl_left), seen.foo
-    size = foo.annotations.get("kubectl.kubernetes.io/original-replicas", foo.replicas) if foo else "N"
+    if foo is None:
+        return RolloutError(
+            f"kubectl rolling-update was interrupted when it had deleted it: {names} has the pods and was to get its name",
+            where=_where(request),
+            next_command=f"kubectl -n {request.namespace} annotate rc {names} {identity.KUBECTL_SOURCE}-   and update {names}")
+    size = foo.annotations.get("kubectl.kubernetes.io/original-replicas", foo.replicas)
     return RolloutError(
         f"kubectl rolling-update was interrupted: {names} holds a part of its pods; finish that with the same kubectl, or "
         f"go back by hand",

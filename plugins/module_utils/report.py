@@ -13,7 +13,7 @@ import typing as t
 
 from . import identity
 from .observed import Controller, Observed
-from .request import Request, State
+from .request import Request, State, differ_in_images_only
 from .steps import Step
 
 Json = dict[str, t.Any]
@@ -66,6 +66,8 @@ def commands(seen: Observed, namespace: str) -> Json:
     back = request.command(State.ROLLED_BACK)
     changed = {container: image for container, image in after.items() if before.get(container) != image}
     forward = dataclasses.replace(request, images=changed).command()
+    if foo and next and not foo.takeover and not differ_in_images_only(foo.template, next.template, key):
+        forward = "run the task that began it"
     return {"resume_command": back if state["direction"] == "back" else forward,
             "rollback_command": None if state["phase"] == "taking_over" or foo is None else back}
 
@@ -92,7 +94,7 @@ def entry(step: Step, at: str) -> Json:
 
 def line(step: Step) -> str:
     """One line of progress: names, sizes and images only, never what could hold a secret."""
-    if step.action in ("scale", "restore"):
+    if step.action in ("scale", "restore") and isinstance(step.after, int):
         change = f"{step.before} -> {step.after} replicas"
     elif step.action == "create":
         change = f"with {_images(step.after)}"

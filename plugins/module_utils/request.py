@@ -44,6 +44,7 @@ CHANGES = ("image", "images", "template", "definition", "src")
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -233,6 +234,18 @@ def images_of(template: Json) -> dict[str, str]:
     return {container["name"]: container.get("image", "") for container in containers}
 
 
+def differ_in_images_only(one: Json, other: Json, label_key: str) -> bool:
+    """Whether a task that gives images is enough to get from one pod template to the other."""
+
+    def blank(template: Json) -> Json:
+        spec = template["spec"]
+        fields = {field: [{**each, "image": ""} for each in spec[field]] for field in ("initContainers", "containers")
+                  if spec.get(field)}
+        return {**template, "spec": {**spec, **fields}}
+
+    return identity.same_template(blank(one), blank(other), label_key)
+
+
 def repository(image: str) -> str:
     """The image's name without tag and digest."""
     image = image.partition("@")[0]
@@ -349,8 +362,10 @@ def _label_key(value: str | None) -> str:
 
 
 def _image(container: str, image: t.Any) -> None:
-    if not isinstance(image, str) or not re.fullmatch(r"[!-~]+", image):
+    if not isinstance(image, str) or not _IMAGE.fullmatch(image):
         raise RolloutError(f"{image!r} is no image's name" + (f" (container {container})" if container else ""))
+    if container and not _NAMESPACE.fullmatch(container):
+        raise RolloutError(f"{container!r} is no container's name")
 
 
 def _size(option: str, value: t.Any) -> Size:

@@ -22,7 +22,7 @@ from .takeover import CLOSED
 Json = dict[str, t.Any]
 
 #: Changes of controllers that the controller manager may be behind.
-LONGEST_LAG = 3
+LONGEST_LAG = 1
 
 
 class Pod(t.NamedTuple):

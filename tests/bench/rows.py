@@ -12,7 +12,7 @@ from statistics import median
 
 from ansible_runs import Ansible, Timed
 from peers import add_kubernetes_core
-from rollouts import Playground
+from playground import Playground
 from table import Row, progress
 
 

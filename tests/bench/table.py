@@ -16,6 +16,8 @@ from statistics import median
 import kubernetes
 from given import given_kubeconfig
 
+EMBEDDED = "the embedded cluster: controller manager and scheduler with 2000 requests/s, KWOK as the kubelet"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -57,8 +59,7 @@ def settings(kubeconfig: str, runs: int, load: float) -> list[str]:
     """What the numbers depend on."""
     client = kubernetes.config.new_client_from_config(kubeconfig)
     server = kubernetes.client.VersionApi(client).get_code().git_version
-    cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else (
-        "the embedded cluster: controller manager and scheduler with 2000 requests/s, KWOK as the kubelet")
+    cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else EMBEDDED
     packages = ", ".join(f"{name} {version(name)}" for name in ("ansible-core", "kubernetes", "urllib3"))
     loads = f"load average {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
     return [

@@ -108,7 +108,7 @@ def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
 @pytest.mark.parametrize("content, sentence", [
     (None, "there is no kubeconfig at"),
     ("", "the connection to Kubernetes cannot be set up"),
-    ("token: s3cret\n: [", "the connection to Kubernetes cannot be set up"),
+    ("token: s3cret\n: [", "the kubeconfig is not YAML"),
 ])
 def test_without_a_usable_kubeconfig(namespace, adhoc, tmp_path, content, sentence):
     path = tmp_path / "config"

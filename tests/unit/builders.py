@@ -5,9 +5,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.observed import (
+    Controller,
+    Observed,
+    expected_next,
+    observe,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Decision, Patch, Step, Wait
 
 Json = dict[str, t.Any]
 
@@ -49,3 +59,65 @@ def rc(
         },
         "status": {"observedGeneration": 1, "replicas": current, "readyReplicas": available, "availableReplicas": available},
     }
+
+
+#: The update that the tests speak of, its rollback, and the name and deployment label that its next controller gets.
+UPDATE = Request(name="foo", images={"": "myimage:v2"})
+BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
+NEXT, LABEL = expected_next(UPDATE, Controller.from_api(rc()))
+#: The time of every test.
+NOW = "2026-11-21T10:00:00Z"
+
+
+def old(replicas: int = 3, goal: int = 0, desired: int = 3, marks: t.Mapping[str, str | None] | None = None,
+        **changes: t.Any) -> Json:
+    """foo in the middle of an update of three pods; marks that are None are missing."""
+    return rc("foo", replicas, **{"annotations": _marks(NEXT, goal, desired, marks or {}), **changes})
+
+
+def new(replicas: int = 0, goal: int = 3, desired: int = 3, marks: t.Mapping[str, str | None] | None = None,
+        **changes: t.Any) -> Json:
+    """The next controller of that update; marks that are None are missing."""
+    annotations = _marks("foo", goal, desired, {identity.LAST_ROLLOUT: record("updating"), **(marks or {})})
+    return rc(**{"name": NEXT, "replicas": replicas, "image": "myimage:v2", "label": LABEL, "annotations": annotations,
+                 **changes})
+
+
+def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
+    """The annotation last-rollout."""
+    return identity.canonical({"outcome": outcome, "from": {"web": before}, "to": {"web": after}, "time": NOW})
+
+
+def look(request: Request, *items: Json, **facts: t.Any) -> Observed:
+    """What a client that asks for this sees of these controllers."""
+    seen = observe({item["metadata"]["name"]: Controller.from_api(item) for item in items}, request)
+    base = seen.foo or seen.next
+    wanted = request.applied_to(base.template) if base and request.state is not State.ROLLED_BACK else None
+    return dataclasses.replace(seen, **{"wanted": wanted, "now": NOW, **facts})
+
+
+def summary(decision: Decision) -> tuple:
+    """A decision in one line: ("scale", name, before, after), ("wait", until) or ("done", message)."""
+    if isinstance(decision, Step):
+        return str(decision.action), decision.name, decision.before, decision.after
+    return ("wait", decision.until) if isinstance(decision, Wait) else ("done", decision.message)
+
+
+def apply(decision: Decision, *items: Json) -> dict[str, Json]:
+    """The controllers by name after a step that the API server accepts."""
+    assert isinstance(decision, Step), decision
+    cluster = SimulatedCluster(items)
+    assert cluster.write(decision.write), f"refused: {decision}"
+    return cluster.items
+
+
+def assumed(decision: Decision) -> Json:
+    """What a step's patch tests, by path."""
+    assert isinstance(decision, Step) and isinstance(decision.write, Patch), decision
+    return {each["path"]: each["value"] for each in decision.write.operations if each["op"] == "test"}
+
+
+def _marks(partner: str, goal: int, desired: int, changes: t.Mapping[str, str | None]) -> dict[str, str]:
+    marks = {identity.PARTNER: partner, identity.PARTNER_UID: f"uid of {partner}", identity.DESIRED: str(goal),
+             identity.ORIGINAL: str(desired), **changes}
+    return {key: mark for key, mark in marks.items() if mark is not None}

@@ -1,0 +1,738 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What goes over the wire, and what comes of each way in which an answer can be bad: against a small HTTP server."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import struct
+import threading
+import time
+import urllib.parse
+
+import pytest
+from builders import new, rc, template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import gateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create, Delete, annotate, patch, scale
+
+BASE = "/api/v1/namespaces/default/replicationcontrollers"
+
+
+class Api(http.server.ThreadingHTTPServer):
+    """Gives the answers that a test has prepared, one for each request, and keeps the requests."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers, self.watches, self.requests = [], [], []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.closing = threading.Event()
+
+    @property
+    def sent(self):
+        """Method and path of each request that was no watch."""
+        return [(method, path) for method, path, _headers, _body in self.requests]
+
+    def handle_error(self, request, client_address):
+        """Connections that a test cuts are no news."""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def handle_one(self):
+        url = urllib.parse.urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        query = dict(urllib.parse.parse_qsl(url.query))
+        if "watch" in query:
+            answers = self.server.watches
+            if not answers:
+                self.server.closing.wait(10)
+                return
+        else:
+            self.server.requests.append((self.command, self.path, self.headers, json.loads(body) if body else None))
+            answers = self.server.answers
+        answer = answers.pop(0) if answers else status(404, f"unexpected: {self.command} {self.path}")
+        answer(self, query)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = handle_one
+
+    def log_message(self, *args):
+        pass
+
+
+def answer(content, code=200, **headers):
+    """An answer with this content as JSON, or as these bytes."""
+    def send(handler, query):
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        handler.send_response(code)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+    return send
+
+
+def status(code, message="no", **fields):
+    """A failure in the API server's own words."""
+    return answer({"kind": "Status", "code": code, "message": message, **fields}, code)
+
+
+def cut(handler, query):
+    """The connection is reset instead of an answer."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.connection.close()
+
+
+def half(handler, query):
+    """An answer that ends before it is complete."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"kind": "ReplicationC')
+
+
+def listed(*items, version="10", **metadata):
+    return answer({"kind": "ReplicationControllerList", "metadata": {"resourceVersion": version, **metadata},
+                   "items": list(items)})
+
+
+def item(version="1", **changes):
+    """A ReplicationController as the API server shows it."""
+    return {"kind": "ReplicationController", **rc(**{"resourceVersion": version, **changes})}
+
+
+def shown(version="1", **changes):
+    return answer(item(version, **changes))
+
+
+@pytest.fixture
+def api():
+    server = Api()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.closing.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The seconds that were slept between tries, without sleeping."""
+    slept = []
+    monkeypatch.setattr(gateway.time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def connection(api):
+    return Connection({"host": api.url, "api_key": "k"}, {})
+
+
+@pytest.fixture
+def cluster(connection, pauses):
+    """A gateway that has never had an answer."""
+    it = KubernetesGateway(connection, "default")
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def known(cluster, api):
+    """A gateway that knows foo, with three replicas."""
+    api.answers.append(listed(item()))
+    cluster.controllers()
+    api.requests.clear()
+    return cluster
+
+
+FOO = Controller.from_api(item())
+TO_2 = scale(FOO, 2).write
+DELETE = Delete("foo", "Orphan", {"uid": "uid of foo"})
+
+
+# Requests
+
+
+def test_controllers_are_listed_once(known, api):
+    assert known.controllers() == {"foo": FOO}
+    assert known.items() == [item()]
+    assert api.sent == []
+
+
+def test_long_lists_come_in_pages(cluster, api):
+    api.answers += [listed(item(), **{"continue": "more of it"}), listed(item(name="bar"))]
+
+    assert cluster.controllers().keys() == {"foo", "bar"}
+    assert api.sent == [("GET", f"{BASE}?limit=500"), ("GET", f"{BASE}?limit=500&continue=more+of+it")]
+
+
+def test_every_request_proves_who_asks(known, api):
+    api.answers.append(shown())
+
+    known.look_up("foo")
+
+    ((method, path, headers, body),) = api.requests
+    assert (method, path, body) == ("GET", f"{BASE}/foo", None)
+    assert (headers["Authorization"], headers["Accept"]) == ("Bearer k", "application/json")
+
+
+@pytest.mark.parametrize("write, expected", [
+    (TO_2, ("PATCH", f"{BASE}/foo", "application/json-patch+json", list(TO_2.operations))),
+    (Create(new()), ("POST", BASE, "application/json", new())),
+    (DELETE, ("DELETE", f"{BASE}/foo", "application/json", {
+        "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan", "preconditions": {"uid": "uid of foo"}})),
+], ids=["a patch", "a creation", "a deletion with its policy and preconditions"])
+def test_a_write_is_one_request(known, api, write, expected):
+    api.answers.append(shown("2", replicas=2))
+
+    assert known.write(write) is True
+    ((method, path, headers, body),) = api.requests
+    assert (method, path, headers["Content-Type"], body) == expected
+
+
+def test_a_write_is_known_from_its_answer(known, api):
+    api.answers.append(shown("2", replicas=2))
+
+    known.write(TO_2)
+
+    assert known.controllers()["foo"].replicas == 2
+
+
+def test_a_deletion_that_is_done_at_once_is_known(known, api):
+    api.answers.append(status(200))
+
+    assert known.write(DELETE)
+    assert known.controllers() == {}
+
+
+def test_a_deletion_that_waits_for_its_finalizer_is_known(known, api):
+    api.answers.append(shown("2", deletionTimestamp="now"))
+
+    assert known.write(DELETE)
+    assert known.controllers()["foo"].is_deleting
+
+
+def test_an_answer_that_is_older_than_what_is_known_is_not_kept(known, api):
+    api.answers += [shown("9", replicas=5), shown("10", replicas=6), shown("2", replicas=2)]
+    for _time in range(3):
+        known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 6
+
+
+# Answers that are no success
+
+
+CREATE = Create(new(name="bar"))
+
+
+@pytest.mark.parametrize("write, refused", [
+    (TO_2, status(422, "testing value failed")), (TO_2, status(409, "the object has been modified")), (TO_2, status(404)),
+    (DELETE, status(409, "the uid is another")), (DELETE, status(404)), (CREATE, status(409, "already exists")),
+], ids=["a test of a patch fails", "a patch conflicts", "what is patched is gone", "a precondition fails",
+        "what is deleted is gone", "a name is taken"])
+def test_a_write_whose_assumption_does_not_hold_is_false_and_its_object_looked_up(known, api, write, refused):
+    api.answers += [refused, shown("7", name=write.name, replicas=7)]
+
+    assert known.write(write) is False
+    assert api.sent[1:] == [("GET", f"{BASE}/{write.name}")]
+    assert known.controllers()[write.name].replicas == 7
+
+
+def test_what_is_gone_when_it_is_looked_up_is_forgotten(known, api):
+    api.answers += [status(404), status(404)]
+
+    assert known.write(TO_2) is False
+    assert known.controllers() == {}
+
+
+CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
+
+
+@pytest.mark.parametrize("write, refused, what, why", [
+    (TO_2, status(422, "spec.replicas: Invalid", **CAUSES), f"the API server refused PATCH {BASE}/foo (422)",
+     "spec.replicas: Invalid"),
+    (CREATE, status(422, "name: Invalid"), f"the API server refused POST {BASE} (422)", "name: Invalid"),
+    (CREATE, status(404, 'namespaces "default" not found'), f"the API server refused POST {BASE} (404)",
+     'namespaces "default" not found'),
+    (TO_2, status(400, "bad request"), f"the API server refused PATCH {BASE}/foo (400)", "bad request"),
+    (TO_2, answer(b"<html>" + b"x" * 999, 418), f"the API server refused PATCH {BASE}/foo (418)", "<html>" + "x" * 250),
+    (TO_2, answer(b"", 405), f"the API server refused PATCH {BASE}/foo (405)", "status 405"),
+    (TO_2, answer(["no", "Status"], 405), f"the API server refused PATCH {BASE}/foo (405)", '["no", "Status"]'),
+    (CREATE, status(403, "exceeded quota: rcs"), f"the API server refused POST {BASE} (403)", "exceeded quota: rcs"),
+    (CREATE, status(403, 'admission webhook "x" denied the request'), f"the API server refused POST {BASE} (403)",
+     'admission webhook "x" denied the request'),
+], ids=["a value that makes no sense", "a manifest that makes no sense", "no such namespace", "a bad request", "no Status",
+        "an empty body", "JSON of another kind", "a quota", "an admission"])
+def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, api, write, refused, what, why):
+    api.answers.append(refused)
+
+    with pytest.raises(RolloutError) as error:
+        known.write(write)
+
+    assert (error.value.what, error.value.why) == (what, why)
+    assert error.value.where == f"ReplicationController default/{write.name}"
+    assert len(api.sent) == 1
+
+
+def test_a_lack_of_permission_names_verb_and_resource(known, api):
+    words = 'replicationcontrollers "foo" is forbidden: User "me" cannot patch resource "replicationcontrollers"'
+    api.answers.append(status(403, words))
+
+    with pytest.raises(RolloutError) as error:
+        known.write(TO_2)
+
+    assert (error.value.what, error.value.why) == ("permission denied (403)", words)
+    assert error.value.where == "ReplicationController default/foo"
+    assert "Role" in error.value.next_command
+
+
+def test_a_lack_of_permission_to_list_names_the_namespace(cluster, api):
+    api.answers.append(status(403, "cannot list"))
+
+    with pytest.raises(RolloutError, match="permission denied") as error:
+        cluster.controllers()
+
+    assert (error.value.where, error.value.why) == ("namespace default", "cannot list")
+
+
+# Tries
+
+
+@pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
+def test_a_read_is_tried_again_when_the_server_is_in_trouble(known, api, pauses, code):
+    api.answers += [status(code), status(code), shown("2", replicas=2)]
+
+    known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 2
+    assert [0.05 <= pauses[0] <= 0.1, 0.15 <= pauses[1] <= 0.3] == [True, True] and len(pauses) == 2
+
+
+@pytest.mark.parametrize("code", [408, 429, 500, 502, 503])
+def test_a_write_is_tried_again_when_the_server_is_in_trouble(known, api, code):
+    """It carries what it assumes: a second one of a write that has landed is refused."""
+    api.answers += [status(code), shown("2", replicas=2)]
+
+    assert known.write(TO_2) is True
+    assert [method for method, _path in api.sent] == ["PATCH", "PATCH"]
+
+
+def test_tries_are_bounded_and_the_last_answer_is_told(known, api, pauses):
+    api.answers += [status(503, f"no {number}") for number in range(20)]
+
+    with pytest.raises(RolloutError) as error:
+        known.write(TO_2)
+
+    assert (error.value.what, error.value.why) == (f"the API server refused PATCH {BASE}/foo (503)", "no 7")
+    assert len(api.sent) == len(gateway.BACKOFF) + 1 == 8
+    assert all(limit / 2 <= pause <= limit for pause, limit in zip(pauses, gateway.BACKOFF, strict=True))
+
+
+@pytest.mark.parametrize("header, expected", [("3", 3.0), ("5", 5.0), ("999", 30.0), ("0", 0.1), ("soon", 0.1)])
+def test_the_server_s_own_wish_for_a_pause_is_obeyed_within_reason(known, api, pauses, header, expected):
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
+
+    known.look_up("foo")
+
+    (pause,) = pauses
+    assert pause == expected if expected > 1 else expected / 2 <= pause <= expected
+
+
+def test_an_expired_token_is_renewed_once(known, api, connection, monkeypatch):
+    monkeypatch.setattr(connection, "_options", {**connection._options, "api_key": "renewed"})
+    api.answers += [status(401), shown("2")]
+
+    known.look_up("foo")
+
+    assert [headers["Authorization"] for _method, _path, headers, _body in api.requests] == ["Bearer k", "Bearer renewed"]
+
+
+def test_a_token_that_is_not_accepted_after_it_was_renewed_is_an_error(known, api):
+    api.answers += [status(401, "Unauthorized"), status(401, "Unauthorized")]
+
+    with pytest.raises(RolloutError) as error:
+        known.write(TO_2)
+
+    assert error.value.what == "the API server does not accept the credentials (401)"
+    assert (error.value.where, error.value.why) == (api.url, "Unauthorized")
+    assert len(api.sent) == 2
+
+
+@pytest.mark.parametrize("bad", [cut, half, answer(b"{"), answer(b"")], ids=["reset", "cut short", "no JSON", "empty"])
+def test_a_read_whose_answer_is_lost_is_tried_again(known, api, bad):
+    api.answers += [bad, shown("2", replicas=2)]
+
+    known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 2
+
+
+@pytest.mark.parametrize("other", [{"items": []}, [], "text", 7], ids=["no kind", "a list", "a text", "a number"])
+def test_what_is_no_api_server_is_said_to_be_none(known, api, other):
+    api.answers.append(answer(other))
+
+    with pytest.raises(RolloutError, match=f"^what answers at {api.url} is no Kubernetes API server$"):
+        known.look_up("foo")
+
+
+@pytest.mark.parametrize("was_known, tries", [(False, 4), (True, 8)], ids=["never heard of", "known to be there"])
+def test_a_server_that_is_not_there_is_waited_for_longer_if_it_has_been_there(cluster, api, pauses, was_known, tries):
+    if was_known:
+        api.answers.append(listed())
+        cluster.controllers()
+    api.shutdown()
+    api.server_close()
+
+    with pytest.raises(RolloutError) as error:
+        cluster.look_up("foo")
+
+    assert error.value.what == f"the API server at {api.url} cannot be reached"
+    assert "Connection refused" in error.value.why and "0x" not in error.value.why
+    assert error.value.next_command == "run the same task again when it is back"
+    assert len(pauses) == tries - 1
+
+
+def test_a_server_that_comes_back_is_gone_on_with(known, api, monkeypatch):
+    """Nothing has been sent, so that even a write is tried again."""
+    port = api.server_port
+    api.shutdown()
+    api.server_close()
+    later = []
+
+    def come_back(seconds):
+        if not later:
+            later.append(http.server.HTTPServer(("127.0.0.1", port), Handler))
+            later[0].answers, later[0].watches, later[0].requests = [shown("2", replicas=2)], [], []
+            threading.Thread(target=later[0].handle_request, daemon=True).start()
+
+    monkeypatch.setattr(gateway.time, "sleep", come_back)
+
+    assert known.write(TO_2) is True
+    assert len(later[0].requests) == 1
+    later[0].server_close()
+
+
+# Writes whose answer is lost
+
+
+FOO_MARKED = Controller.from_api(item(annotations={"note": "x"}))
+MARK = patch(FOO, *annotate(FOO, {"a/b": "c"}))
+UNMARK = patch(FOO_MARKED, *annotate(FOO_MARKED, {"note": None}))
+BACKGROUND = Delete("foo", "Background", {"uid": "uid of foo", "resourceVersion": "1"})
+LANDED = {
+    "a size, as written": (TO_2, shown("2", replicas=2), True),
+    "a size, as before": (TO_2, shown("1", replicas=3), False),
+    "a size, as another one wrote": (TO_2, shown("2", replicas=9), False),
+    "a size, of what is gone": (TO_2, status(404), False),
+    "an annotation, as written": (MARK, shown("2", annotations={"a/b": "c", "more": "d"}), True),
+    "an annotation, as before": (MARK, shown("1"), False),
+    "an annotation removed, as written": (UNMARK, shown("2", annotations={}), True),
+    "an annotation removed, as before": (UNMARK, shown("1", annotations={"note": "x"}), False),
+    "a deletion, as written": (BACKGROUND, status(404), True),
+    "a deletion, under way": (DELETE, shown("2", deletionTimestamp="now"), True),
+    "a deletion, of what was made anew since": (DELETE, shown("2", uid="another"), True),
+    "a deletion, as before": (DELETE, shown("1"), False),
+    "a creation, as written": (CREATE, answer({**new(name="bar"), "kind": "ReplicationController"}), True),
+    "a creation, as before": (CREATE, status(404), False),
+    "a creation, of what another one made": (CREATE, shown("2", name="bar"), False),
+}
+
+
+@pytest.mark.parametrize("lost", [cut, half, answer(b"{"), status(504)], ids=["reset", "cut short", "no JSON", "504"])
+@pytest.mark.parametrize("write, found, landed", LANDED.values(), ids=LANDED)
+def test_a_write_whose_answer_is_lost_is_looked_up_and_not_repeated(known, api, write, found, landed, lost):
+    api.answers += [lost, found]
+
+    assert known.write(write) is landed
+    assert [method for method, _path in api.sent][1:] == ["GET"]
+    assert api.sent[1][1] == f"{BASE}/{write.name}"
+
+
+def test_a_creation_of_what_was_there_before_has_not_landed(known, api):
+    """Another client has made it: it looks the same, and this one has done nothing."""
+    api.answers += [answer({**new(name="bar"), "kind": "ReplicationController"})]
+    known.look_up("bar")
+    api.answers += [cut, answer({**new(name="bar"), "kind": "ReplicationController"})]
+
+    assert known.write(CREATE) is False
+
+
+# The watch
+
+
+def event(kind, version, **changes):
+    return {"type": kind, "object": item(version, **changes)}
+
+
+def stream(*events, tail=b""):
+    """A watch that brings these events and then ends."""
+    def send(handler, query):
+        handler.server.watched = [*getattr(handler.server, "watched", ()), query]
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b"".join(json.dumps(each).encode() + b"\n" for each in events) + tail)
+        handler.wfile.flush()
+    return send
+
+
+def wait_until(cluster, condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        cluster.wait(0.05)
+
+
+def test_events_are_followed_from_the_list_s_version(known, api):
+    api.watches.append(stream(event("ADDED", "11", name="bar"), event("MODIFIED", "12", replicas=5),
+                              {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}},
+                              event("DELETED", "21", name="bar")))
+    api.watches.append(stream(event("MODIFIED", "22", replicas=6)))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert known.controllers().keys() == {"foo"}
+    assert [query["resourceVersion"] for query in api.watched] == ["10", "21"]
+    assert api.watched[0]["allowWatchBookmarks"] == "1"
+
+
+def test_a_bookmark_moves_the_version_on(known, api):
+    api.watches += [stream({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}}),
+                    stream(event("MODIFIED", "22", replicas=6))]
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert [query["resourceVersion"] for query in api.watched] == ["10", "20"]
+
+
+def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(known, api):
+    api.watches.append(stream(event("DELETED", "11", uid="another"), event("MODIFIED", "12", replicas=5)))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 5)
+
+
+@pytest.mark.parametrize("bad", [
+    stream({"type": "ERROR", "object": {"kind": "Status", "code": 410}}), status(410), status(500), status(403)],
+    ids=["410 in the stream", "410", "500", "403"])
+def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(known, api, bad):
+    api.watches += [bad, stream(event("MODIFIED", "31", replicas=6))]
+    api.answers.append(listed(item("30", replicas=5), version="30"))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert api.sent == [("GET", f"{BASE}?limit=500")]
+    assert api.watched[-1]["resourceVersion"] == "30"
+
+
+@pytest.mark.parametrize("bad", [stream(tail=b'{"type": "MODI'), stream(tail=b"no JSON\n"), stream(tail=b'{"no": "event"}\n'), cut],
+                         ids=["a cut line", "no JSON", "no event", "reset"])
+def test_a_watch_that_breaks_is_opened_again_where_it_was(known, api, bad):
+    api.watches += [bad, stream(event("MODIFIED", "11", replicas=6))]
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert api.watched[-1]["resourceVersion"] == "10"
+    assert api.sent == []
+
+
+def test_a_lack_of_permission_that_comes_up_while_watching_is_an_error(known, api):
+    api.watches.append(status(403))
+    api.answers.append(status(403, "cannot list"))
+
+    with pytest.raises(RolloutError, match="permission denied"):
+        wait_until(known, lambda: False)
+
+
+def test_waiting_ends_after_its_time_when_nothing_happens(known, api):
+    began = time.monotonic()
+
+    known.wait(0.05)
+
+    assert 0.05 <= time.monotonic() - began < 1
+
+
+def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(known, api, monkeypatch):
+    """Something in between may swallow what comes."""
+    monkeypatch.setattr(gateway, "RELIST_SECONDS", 0.05)
+    api.answers.append(listed(item("30", replicas=5), version="30"))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 5)
+
+    assert api.sent == [("GET", f"{BASE}?limit=500")]
+
+
+# Looking around
+
+
+def test_a_partial_template_is_merged_by_a_dry_run(known, api):
+    api.answers.append(shown(replicas=3))
+
+    wanted = known.stored_template(Request("foo", template={"spec": {"hostNetwork": True}}), FOO)
+
+    ((method, path, headers, body),) = api.requests
+    assert (method, path, headers["Content-Type"]) == (
+        "PATCH", f"{BASE}/foo?dryRun=All&fieldValidation=Strict", "application/strategic-merge-patch+json")
+    assert body == {"spec": {"template": {"spec": {"hostNetwork": True}}}}
+    assert wanted == template()
+
+
+def test_a_definition_is_completed_by_a_dry_run_under_a_name_that_is_free(known, api):
+    definition = {"metadata": {"name": "bar", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+                  "spec": {"replicas": 9, "template": template()}}
+    api.answers.append(shown())
+
+    wanted = known.stored_template(Request("foo", definition=definition), FOO)
+
+    ((method, path, _headers, body),) = api.requests
+    assert (method, path) == ("POST", f"{BASE}?dryRun=All&fieldValidation=Strict")
+    assert body["metadata"] == {"generateName": "foo-", "labels": {"a": "b"}, "annotations": {"c": "d"}}
+    assert body["spec"] == {"replicas": 0, "template": template()}
+    assert wanted == template()
+
+
+def test_a_template_that_the_server_refuses_is_an_error_in_its_words(known, api):
+    api.answers.append(status(422, "spec.containers[0].image: Required value"))
+
+    with pytest.raises(RolloutError) as error:
+        known.stored_template(Request("foo", template={"spec": {}}), FOO)
+
+    assert (error.value.what, error.value.why) == (
+        "the wanted template is refused", "spec.containers[0].image: Required value")
+
+
+def test_a_dry_run_whose_answer_is_lost_is_tried_again(known, api):
+    api.answers += [cut, shown()]
+
+    assert known.stored_template(Request("foo", template={"spec": {}}), FOO) == template()
+
+
+def pod(name, owner=None, **metadata):
+    owners = [{"uid": owner, "controller": True}] if owner else []
+    return {"metadata": {"name": name, "ownerReferences": owners, **metadata}}
+
+
+def pods(*items, **metadata):
+    return answer({"kind": "PodList", "metadata": {"resourceVersion": "1", **metadata}, "items": list(items)})
+
+
+def test_pods_of_a_controller_are_its_own_only(known, api):
+    api.answers.append(pods(pod("a", "uid of foo"), pod("b", "another"), pod("c")))
+
+    assert [each["metadata"]["name"] for each in known.pods_of(FOO, 7)] == ["a"]
+    assert api.sent == [("GET", "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=7")]
+
+
+def test_pods_that_may_not_be_seen_are_none(known, api):
+    api.answers += [status(403), status(403)]
+
+    assert known.pods_of(FOO, 7) == []
+    assert known.orphans({"app": "foo"}) is None
+
+
+def test_orphans_are_pods_without_a_controller_that_stay(known, api):
+    api.answers += [pods(pod("a"), pod("b", "uid of foo"), pod("c", deletionTimestamp="now"), **{"continue": "x"}),
+                    pods(pod("d"), {"metadata": {"name": "e"}})]
+
+    assert known.orphans({"app": "foo"}) == 3
+    _method, path, headers, _body = api.requests[0]
+    assert "labelSelector=app%3Dfoo" in path and "status.phase%21%3DFailed" in path
+    assert "as=PartialObjectMetadataList" in headers["Accept"]
+
+
+def test_no_pods_at_all_may_be_a_null(known, api):
+    api.answers.append(answer({"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": None}))
+
+    assert known.orphans({"app": "foo"}) == 0
+
+
+NO = status(404)
+
+
+@pytest.mark.parametrize("answers, expected", [
+    ([shown(), NO, NO, NO], "there is a Deployment foo"),
+    ([shown(), NO, shown(), NO], "there is a Deployment foo and a ReplicaSet foo"),
+    ([NO, NO, NO, shown()], "there is a DaemonSet foo"),
+    ([NO, NO, NO, NO, NO], "there is no namespace default"),
+    ([NO, NO, NO, NO, shown()], ""),
+    ([status(403)] * 5, ""),
+], ids=["a Deployment", "its ReplicaSet too", "a DaemonSet", "no namespace", "nothing of that name", "nothing may be seen"])
+def test_why_there_is_no_such_controller(known, api, answers, expected):
+    api.answers += answers
+
+    assert known.why_absent("foo") == expected
+
+
+def test_requests_are_counted_by_method(known, api):
+    api.answers += [shown(), shown("2")]
+
+    known.look_up("foo")
+    known.write(TO_2)
+
+    assert known.requests == {"GET": 2, "PATCH": 1}
+
+
+# Check mode
+
+
+def test_check_mode_changes_a_cluster_in_memory(known, api):
+    simulated = SimulatedGateway(known, lambda seconds: None)
+
+    assert simulated.write(TO_2)
+    simulated.wait(1)
+    assert simulated.controllers()["foo"].is_settled and simulated.controllers()["foo"].replicas == 2
+    assert known.controllers()["foo"].replicas == 3
+    assert api.sent == []
+
+
+def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(known):
+    passed = []
+    simulated = SimulatedGateway(known, passed.append)
+    simulated.write(TO_2)
+
+    simulated.wait(1)
+    assert passed == []
+    simulated.wait(2)
+    assert passed == [2]
+
+
+def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
+    api.answers += [shown(), *[status(404)] * 5]
+    simulated = SimulatedGateway(known, lambda seconds: None)
+
+    assert simulated.stored_template(Request("foo", template={"spec": {}}), FOO) == template()
+    assert simulated.why_absent("foo") == "there is no namespace default"
+    assert simulated.pods_of(FOO, 5) == [] and simulated.orphans({"app": "foo"}) == 0
+    assert simulated.look_up("foo") is None and len(api.sent) == 6
+
+
+# Known faults: each of these fails, and says so when it does not any more
+
+
+@pytest.mark.parametrize("header", ["1", "2", "4", "8"])
+def test_the_server_s_own_wish_for_a_pause_is_never_cut_short(known, api, pauses, header):
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
+
+    known.look_up("foo")
+
+    assert pauses == [float(header)]
+
+
+@pytest.mark.parametrize("host", ["ftp://one", "http://", "http://one:999999", "http://o ne"])
+def test_an_address_that_is_none_is_an_error_at_once(host, pauses):
+    cluster = KubernetesGateway(Connection({"host": host, "api_key": "k"}, {}), "default")
+
+    with pytest.raises(RolloutError, match="is no address of an API server"):
+        cluster.controllers()
+    assert pauses == []

@@ -140,6 +140,19 @@ def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
     assert token not in process.stdout + process.stderr + again.stdout.replace("EXEC", "") + again.stderr
 
 
+def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, cluster, tmp_path):
+    namespace.make_foo(1)
+    content = Path(cluster.kubeconfig).read_text(encoding="utf-8")
+    play = [{"hosts": "localhost", "gather_facts": False, "tasks": [{"baton.kubernetes.rolling_update": {
+        "name": "foo", "namespace": namespace.name, "image": "myimage:v2", "kubeconfig": json.loads(content)}}]}]
+    (tmp_path / "play.yml").write_text(json.dumps(play))
+
+    process = run("ansible-playbook", "play.yml", "-vvv", environment={"K8S_AUTH_KUBECONFIG": ""})
+
+    assert cluster.token not in process.stdout + process.stderr
+    assert "changed=1" in process.stdout
+
+
 def test_a_survey_answer_that_is_empty_counts_as_not_given(namespace, run):
     namespace.make_foo(1)
     empty = {"next_name": "", "container": "", "max_surge": ""}

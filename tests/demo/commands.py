@@ -26,7 +26,8 @@ MARK = f"BATON_DEMO={os.getpid()}"
 PATIENCE = 5
 """Seconds for Ansible to end by itself when it is told to."""
 
-# Ansible frames its output with headings for the play and each task; of interest are the steps, an error, and the recap.
+# Ansible frames its output with headings for the play and each task; of interest are the steps, an error, and the recap
+# (a table for many hosts, whose spaces one host does not need).
 STEPS = r"localhost \| |\[ERROR\]|localhost +: "
 
 
@@ -123,7 +124,7 @@ class Running:
         for line in self._process.stdout or ():
             self._lines.append(line)
             if self._keep.match(line):
-                output(re.sub(r"(?<=\S) +", " ", line.rstrip()))  # the recap is a table for many hosts; here is one
+                output(re.sub(r" +", " ", line.rstrip()) if line.startswith("localhost") else line.rstrip())
 
     def _surprise(self, what: str) -> Surprise:
         return Surprise(f"{what}. All that it has said:\n{''.join(self._lines)}")
@@ -131,6 +132,7 @@ class Running:
 
 def end_all() -> None:
     """End every process that was started from here and is not gone yet: first kindly, so that it can clean up."""
+    time.sleep(0.1)  # what is just being started gets its mark with its first instruction
     deadline = time.monotonic() + PATIENCE
     for pid in _all():
         _signal(pid, signal.SIGTERM)

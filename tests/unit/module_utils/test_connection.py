@@ -344,9 +344,6 @@ def test_credentials_among_the_options_are_never_logged():
     assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {"api_key", "password"}
 
 
-# Known faults: each of these fails, and says so when it does not any more
-
-
 @pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["an alias", "a tag"])
 def test_a_token_that_breaks_the_yaml_of_a_file_is_not_told(token, file):
     error = refusal(kubeconfig=file("config", f"users:\n- name: me\n  user:\n    token: {token}\n"))

@@ -351,6 +351,24 @@ def test_the_server_s_own_wish_for_a_pause_is_obeyed_within_reason(known, api, p
     assert pause == expected if expected > 1 else expected / 2 <= pause <= expected
 
 
+@pytest.mark.parametrize("header", ["1", "2", "4", "8"])
+def test_the_server_s_own_wish_for_a_pause_is_never_cut_short(known, api, pauses, header):
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
+
+    known.look_up("foo")
+
+    assert pauses == [float(header)]
+
+
+@pytest.mark.parametrize("host", ["ftp://one", "http://", "http://one:999999", "http://o ne"])
+def test_an_address_that_is_none_is_an_error_at_once(host, pauses):
+    cluster = KubernetesGateway(Connection({"host": host, "api_key": "k"}, {}), "default")
+
+    with pytest.raises(RolloutError, match="is no address of an API server"):
+        cluster.controllers()
+    assert pauses == []
+
+
 def test_an_expired_token_is_renewed_once(known, api, connection, monkeypatch):
     monkeypatch.setattr(connection, "_options", {**connection._options, "api_key": "renewed"})
     api.answers += [status(401), shown("2")]
@@ -715,24 +733,3 @@ def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
     assert simulated.why_absent("foo") == "there is no namespace default"
     assert simulated.pods_of(FOO, 5) == [] and simulated.orphans({"app": "foo"}) == 0
     assert simulated.look_up("foo") is None and len(api.sent) == 6
-
-
-# Known faults: each of these fails, and says so when it does not any more
-
-
-@pytest.mark.parametrize("header", ["1", "2", "4", "8"])
-def test_the_server_s_own_wish_for_a_pause_is_never_cut_short(known, api, pauses, header):
-    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
-
-    known.look_up("foo")
-
-    assert pauses == [float(header)]
-
-
-@pytest.mark.parametrize("host", ["ftp://one", "http://", "http://one:999999", "http://o ne"])
-def test_an_address_that_is_none_is_an_error_at_once(host, pauses):
-    cluster = KubernetesGateway(Connection({"host": host, "api_key": "k"}, {}), "default")
-
-    with pytest.raises(RolloutError, match="is no address of an API server"):
-        cluster.controllers()
-    assert pauses == []

@@ -119,6 +119,14 @@ def test_commands_set_only_the_images_that_differ():
     assert report.commands(look(BACK, foo, next), "default")["resume_command"] == FORWARD
 
 
+def test_commands_that_images_are_not_enough_for_say_to_run_the_task_again():
+    foo, next = old(2), new(1)
+    next["spec"]["template"]["spec"]["hostNetwork"] = True
+
+    assert report.commands(look(BACK, foo, next), "default") == {
+        "resume_command": "run the task that began it", "rollback_command": BACKWARD}
+
+
 def test_a_resumed_command_goes_on_where_the_rollout_stands():
     """It is more than text: what it says is what the planner takes."""
     request = Request.from_params({"name": "foo", "image": "myimage:v2", "container": "web"})
@@ -158,6 +166,7 @@ V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 @pytest.mark.parametrize("step, expected", [
     (step(Action.SCALE, 3, 2), "scale foo: 3 -> 2 replicas"),
     (step(Action.RESTORE, 0, 3), "restore foo: 0 -> 3 replicas"),
+    (step(Action.RESTORE, "closed template", "template"), "restore foo: template"),
     (step(Action.CREATE, None, V2), "create foo: with myimage:v2"),
     (step(Action.CREATE, None, {"a": "x:1", "b": "x:1", "c": "y:1"}), "create foo: with x:1, y:1"),
     (step(Action.CREATE, None, {}), "create foo: with no image"),
@@ -199,10 +208,3 @@ def test_no_report_holds_what_may_be_secret():
              report.entry(decision, NOW), report.sentence(BACK, seen), Controller.from_api(foo).images]
 
     assert "hunter2" not in repr(texts)
-
-
-# Known faults: each of these fails, and says so when it does not any more
-
-
-def test_opening_the_template_during_the_takeover_is_not_reported_as_a_size():
-    assert "replicas" not in report.line(step(Action.RESTORE, "closed template", "template"))

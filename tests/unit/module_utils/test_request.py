@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
 import shlex
 import string
@@ -23,6 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.request import (
     ARGUMENT_SPEC,
     Request,
     State,
+    differ_in_images_only,
     images_of,
     repository,
 )
@@ -109,6 +111,21 @@ BAD_INPUT = {
     "definition with a selector that its template does not match": (
         {"definition": defined(selector={"app": "bar", "tier": "x"})},
         "the selector app=bar,tier=x of definition does not match its own template's labels app=foo"),
+    "definition whose name is a number": (
+        {"definition": {**DEFINITION, "metadata": {"name": 5}}}, "name and namespace of definition must be texts"),
+    "definition whose namespace is a number": (
+        {"definition": {**DEFINITION, "metadata": {"namespace": 5}}}, "name and namespace of definition must be texts"),
+    "definition whose selector is a list": (
+        {"definition": defined(selector=["app"])}, "spec.selector of definition is no mapping of texts to texts"),
+    "definition whose template's metadata is a list": (
+        {"definition": defined(template={**template(), "metadata": ["app"]})},
+        "spec.template.metadata.labels of definition is no mapping of texts to texts"),
+    "definition with a label that is a number": (
+        {"definition": {**DEFINITION, "metadata": {"labels": {"a": 1}}}},
+        "metadata.labels of definition is no mapping of texts to texts"),
+    "definition with an annotation that is no text": (
+        {"definition": {**DEFINITION, "metadata": {"annotations": {"a": True}}}},
+        "metadata.annotations of definition is no mapping of texts to texts"),
     "empty label key": (V2 | {"deployment_label_key": ""},
                         "deployment_label_key '' is no label's key, such as kubernetes.io/deployment"),
     "label key with two slashes": (V2 | {"deployment_label_key": "a/b/c"},
@@ -132,6 +149,9 @@ BAD_INPUT = {
     "surge 0% and unavailable 0": (
         V2 | {"max_surge": "0%"}, "max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1"),
     "image with a space": ({"image": " a"}, "' a' is no image's name"),
+    "image with a quote": ({"image": "a'b"}, '"a\'b" is no image\'s name'),
+    "image for a shell": ({"image": "a;id"}, "'a;id' is no image's name"),
+    "container that is none": (V2 | {"container": "a b"}, "'a b' is no container's name"),
     "image of a container that is empty": ({"images": {"web": ""}}, "'' is no image's name (container web)"),
     "image of a container that is a number": ({"images": {"web": 7}}, "7 is no image's name (container web)"),
     "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1}, "min_ready_seconds -1 is no number of seconds"),
@@ -372,6 +392,31 @@ def test_a_file_that_is(content, what, tmp_path):
     assert bool(error.why) == ("cannot" in what or "not YAML" in what) and "\n" not in error.why
 
 
+LOOP = {}
+LOOP["x"] = LOOP
+
+
+@pytest.mark.parametrize("content, why", [
+    (datetime.date(2026, 1, 1), "Object of type date is not JSON serializable"),
+    ({1, 2}, "Object of type set is not JSON serializable"),
+    (float("nan"), "Out of range float values are not JSON compliant"),
+    ({1: 2, "a": 3}, "'<' not supported between instances of 'str' and 'int'"),
+    (LOOP, "Circular reference detected"),
+], ids=["a date", "a set", "not a number", "keys that are no texts", "itself"])
+@pytest.mark.parametrize("option, value", [("definition", lambda x: defined(x=x)), ("template", lambda x: {"spec": {"x": x}})],
+                         ids=["definition", "template"])
+def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, why):
+    error = refusal(**{option: value(content)})
+
+    assert error.what == f"{option} cannot be sent to the API server"
+    assert why in error.why
+
+
+@pytest.mark.parametrize("text", ["a: " + "[" * 5000, "a: 0000-00-00"], ids=["nested too deeply", "no date"])
+def test_text_that_the_parser_cannot_bear_is_not_yaml(text):
+    assert refusal(definition=text).what == "definition is not YAML"
+
+
 @pytest.mark.parametrize("of_foo, of_next, is_refused", [
     ({"app": "foo"}, {"app": "bar"}, False),
     ({"app": "foo", "tier": "x"}, {"app": "foo", "tier": "y"}, False),
@@ -446,9 +491,16 @@ def typed_or_refused(**params):
 
 
 @given(st.from_regex(r"[a-z0-9.:-]{1,20}(/[a-z0-9._-]{1,20}){0,2}(:[A-Za-z0-9._-]{1,20})?(@sha256:[0-9a-f]{8})?", fullmatch=True))
-def test_an_image_reaches_the_module_as_it_was(image):
+def test_an_image_is_accepted_and_reaches_the_module_as_it_was(image):
+    assert ask(image=image).images == {"": image}
     typed_or_refused(image=image)
     typed_or_refused(images={"web": image, "log": "b:2"})
+
+
+@given(IMAGE_TEXT, st.text(st.sampled_from("ab'\" =\\{"), max_size=4))
+def test_any_text_that_is_accepted_as_an_image_or_container_reaches_the_module_as_it_was(image, container):
+    typed_or_refused(image=image, container=container)
+    typed_or_refused(images={"web": image, container or "log": "b:2"})
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
@@ -473,6 +525,22 @@ def test_a_label_key_that_is_accepted_reaches_the_module_as_it_was(key):
 # The same pods, or not
 
 
+def with_init(image, command):
+    return pods("web=a:1", initContainers=[{"name": "prepare", "image": image, "command": [command]}])
+
+
+@pytest.mark.parametrize("other, expected", [
+    (with_init("b:1", "x"), True),
+    (with_init("b:2", "x"), True),
+    ({**with_init("b:1", "x"), "metadata": {"labels": {identity.DEPLOYMENT_LABEL: "y"}}}, True),
+    (with_init("b:1", "y"), False),
+    (pods("web=a:1"), False),
+    ({**with_init("b:1", "x"), "metadata": {"labels": {"a": "b"}}}, False),
+], ids=["equal", "an image", "the deployment label", "a command", "a container fewer", "a label"])
+def test_templates_that_differ_in_images_only(other, expected):
+    assert differ_in_images_only(with_init("b:1", "x"), other, identity.DEPLOYMENT_LABEL) is expected
+
+
 @pytest.mark.parametrize("params, is_same", [
     (V2 | {"max_surge": "3", "min_ready_seconds": 3, "update_period": 1, "progress_deadline": 9}, True),
     (V2 | {"next_name": "bar"}, True),
@@ -490,22 +558,3 @@ def test_the_hash_of_a_definition_is_over_its_selector_and_template_alone():
     other = dataclasses.replace(one, definition={**defined(selector={"app": "foo"}), "metadata": {"labels": {"x": "y"}}})
 
     assert one.content(template(), {}) == other.content(template("another:v1"), {"app": "x"})
-
-
-# Known faults: each of these fails, and says so when it does not any more
-
-
-@given(IMAGE_TEXT, st.text(st.sampled_from("ab'\" =\\{"), max_size=4))
-def test_any_image_that_is_accepted_reaches_the_module_as_it_was(image, container):
-    typed_or_refused(image=image, container=container)
-    typed_or_refused(images={"web": image, container or "log": "b:2"})
-
-
-@pytest.mark.parametrize("definition", [
-    {**DEFINITION, "metadata": {"name": 5}},
-    defined(selector=["app"]),
-    defined(template={**template(), "metadata": ["app"]}),
-    defined(template={**template(), "metadata": {"labels": ["app"]}, }, selector={"app": "foo"}),
-], ids=["name is a number", "selector is a list", "metadata of the template is a list", "labels are a list"])
-def test_a_definition_of_the_wrong_shape_is_refused(definition):
-    refusal(definition=definition)

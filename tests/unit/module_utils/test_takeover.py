@@ -221,6 +221,15 @@ def test_the_end_of_the_takeover_is_the_end_of_the_task(request_, expected):
     assert decide(request_, flipped()).is_last is expected
 
 
+def test_a_template_that_somebody_changed_during_the_takeover_is_not_the_end_of_the_task():
+    foo = flipped()
+    foo = {**foo, "spec": {**foo["spec"], "template": template("another:v1", LABEL, priorityClassName=CLOSED)}}
+
+    step = decide(UPDATE, foo)
+
+    assert summary(step) == ("annotate", "foo", "taking over", "updated") and not step.is_last
+
+
 def test_a_foo_that_is_gone_is_created_parked():
     step = decide(UPDATE, new(3, desired=3))
 
@@ -257,7 +266,7 @@ def test_a_foo_that_is_created_parked_ends_as_one_that_was_never_gone():
     assert [pod.owner for pod in cluster.pods] == [foo["metadata"]["uid"]] * 3
 
 
-@pytest.mark.parametrize("mark", ["", "{", "[]", "null", '{"next": "foo-1"}'])
+@pytest.mark.parametrize("mark", ["", "{", "[]", "null", '{"next": "foo-1"}', json.dumps({**MARK, "label": "another"})])
 def test_a_takeover_mark_that_cannot_be_read_is_an_error_that_shows_where_to_look(mark):
     with pytest.raises(RolloutError) as refused:
         decide(UPDATE, old(0, marks={identity.TAKEOVER: mark}), new(3))

@@ -1,0 +1,225 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The wiring: parameters in, a result out, a signal or a closed pipe on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from builders import NEXT, new, old, rc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import connection, request, task
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
+
+ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+
+
+class Gateway:
+    """In the place of the one that talks HTTP; everything happens at once."""
+
+    def __init__(self, cluster, namespace):
+        self.cluster, self.namespace = cluster, namespace
+        self.controllers, self.orphans = cluster.controllers, cluster.orphans
+        self.writes, self.is_closed = [], False
+
+    def items(self):
+        return list(self.cluster.items.values())
+
+    def write(self, write):
+        self.writes.append(write)
+        return self.cluster.write(write)
+
+    def wait(self, seconds):
+        self.cluster.settle()
+
+    def why_absent(self, name):
+        return ""
+
+    def stored_template(self, request, foo):
+        raise AssertionError("only for a template or a definition")
+
+    def look_up(self, name):
+        pass
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """Put a cluster with these controllers in the place of a real one, and return its gateway."""
+    def make(*items):
+        gateways = []
+
+        def gateway(connected, namespace):
+            gateways.append(Gateway(SimulatedCluster(items), namespace))
+            return gateways[-1]
+
+        monkeypatch.setattr(task, "Connection", lambda params, environment: None)
+        monkeypatch.setattr(task, "KubernetesGateway", gateway)
+        return gateways
+    return make
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Leave the signals of the test run as they are."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def params(**given):
+    spec = connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC
+    return {option: each.get("default") for option, each in spec.items()} | {"name": "foo", **given}
+
+
+def update(check_mode=False, diff=False, **given):
+    return task.update(params(image="myimage:v2", **given), check_mode=check_mode, diff=diff)
+
+
+def test_an_update_changes_the_cluster_and_leaves_the_connection(cluster):
+    gateways = cluster(rc())
+
+    result = update(namespace="prod")
+
+    (gateway,) = gateways
+    assert result["changed"] and gateway.writes and gateway.is_closed
+    assert gateway.namespace == "prod"
+    assert gateway.cluster.controllers()["foo"].images == {"web": "myimage:v2"}
+
+
+def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
+    gateways = cluster(rc())
+
+    planned, done = update(check_mode=True), update()
+
+    assert gateways[0].writes == []
+    assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
+        (step["action"], step["name"], step["to"]) for step in done["steps"]]
+    assert planned["changed"] is done["changed"] is True
+
+
+@pytest.mark.parametrize("diff", [True, False])
+def test_the_diff_is_in_the_result_when_it_is_asked_for(cluster, diff):
+    cluster(rc())
+
+    assert ("diff" in update(diff=diff)) is diff
+
+
+def test_the_connection_is_left_after_a_failure_too(cluster):
+    gateways = cluster()
+
+    with pytest.raises(RolloutError, match="no such ReplicationController"):
+        update()
+
+    assert gateways[0].is_closed
+
+
+def info(name=None):
+    return task.info({"namespace": "default", "name": name})
+
+
+def test_info_shows_every_rollout_of_a_namespace_under_the_name_that_the_user_knows(cluster):
+    cluster(old(2), new(1), rc("other"))
+
+    result = info()
+
+    assert result["changed"] is False
+    assert [(each["name"], each["phase"]) for each in result["rollouts"]] == [("foo", "progressing"), ("other", "complete")]
+    assert result["rollouts"][0]["rollback_command"] == f"{ROLL} 'name=foo state=rolled_back'"
+    assert result["rollouts"][1]["resume_command"] is None
+
+
+@pytest.mark.parametrize("name, expected", [("foo", ["foo"]), (NEXT, ["foo"]), ("other", ["other"]), ("absent", [])], ids=[
+    "the user's own", "next, which leads to it", "another", "none"])
+def test_info_shows_one_rollout(cluster, name, expected):
+    cluster(old(2), new(1), rc("other"))
+
+    assert [each["name"] for each in info(name)["rollouts"]] == expected
+
+
+def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
+    cluster(new(3))
+
+    ((rollout,)) = info()["rollouts"]
+    assert (rollout["name"], rollout["controller"], rollout["next"]["name"]) == ("foo", None, NEXT)
+
+
+# Progress
+
+
+def test_progress_goes_line_by_line_to_the_file_that_the_action_plugin_reads(cluster, monkeypatch, tmp_path):
+    cluster(rc(replicas=0))
+    path = tmp_path / "progress"
+    path.write_text("earlier\n")
+    monkeypatch.setenv("BATON_PROGRESS", str(path))
+
+    update()
+
+    earlier, first, *_rest = path.read_text().splitlines()
+    assert (earlier, first) == ("earlier", f"annotate foo: partner {NEXT}")
+
+
+def test_a_line_of_progress_is_there_at_once(monkeypatch, tmp_path):
+    monkeypatch.setenv("BATON_PROGRESS", str(tmp_path / "progress"))
+
+    say = task._progress()
+    say("one")
+
+    assert (tmp_path / "progress").read_text() == "one\n"
+
+
+@pytest.mark.parametrize("path", [None, "/not/there/progress"])
+def test_without_a_file_nobody_is_told(monkeypatch, path):
+    monkeypatch.delenv("BATON_PROGRESS", raising=False)
+    if path:
+        monkeypatch.setenv("BATON_PROGRESS", path)
+
+    assert task._progress()("one") is None
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_is_the_reason_to_stop(number):
+    with task._Stop() as stop:
+        assert stop.reason() == ""
+        os.kill(os.getpid(), number)
+
+        assert stop.reason() == signal.Signals(number).name
+    assert signal.getsignal(number) == signal.SIG_DFL
+
+
+def test_a_result_that_nobody_will_read_is_the_reason_to_stop():
+    """Ansible was killed, or the connection has ended: the other end of our output is closed."""
+    reader, writer = os.pipe()
+    before = os.dup(1)
+    os.dup2(writer, 1)
+    try:
+        with task._Stop() as stop:
+            assert stop.reason() == ""
+            os.close(reader)
+
+            assert stop.reason() == "Ansible has ended"
+    finally:
+        os.dup2(before, 1)
+        os.close(before)
+        os.close(writer)
+
+
+def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
+    gateways = cluster(rc())
+    monkeypatch.setattr(Gateway, "wait", lambda self, seconds: os.kill(os.getpid(), signal.SIGTERM))
+
+    with pytest.raises(RolloutError, match=r"^stopped \(SIGTERM\)$") as stopped:
+        update()
+
+    assert stopped.value.next_command == f"{ROLL} 'name=foo image=myimage:v2'"
+    assert stopped.value.progress["changed"] and gateways[0].is_closed

@@ -151,8 +151,10 @@ class _Run:
                                f"{SAME_STEP_LIMIT} times", where=self.where(step.name),
                                next_command=f"find out who changes it (an autoscaler?), then: {self.request.command()}")
         if step.action == "scale" and step.after > step.before:
-            if self.grown:
+            if self.grown and self.request.update_period:
                 self.pause()
+                self.grown = False
+                return False  # what was planned before the pause may not be right after it
             self.grown = True
         if not self.gateway.write(step.write):
             # Both anew, foo last: marks are written on foo first, so that foo must never be known less well than next.

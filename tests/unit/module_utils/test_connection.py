@@ -138,7 +138,7 @@ def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
      {"impersonate_user": "jane", "impersonate_groups": ["dev", "ops"]}),
     ({"HOST": ""}, {}),
     ({"UNKNOWN": "x"}, {}),
-], ids=lambda value: " ".join(value))
+], ids=" ".join)
 def test_options_have_their_variables_as_in_kubernetes_core(variables, expected):
     environment = {f"K8S_AUTH_{name}": value for name, value in variables.items()}
 

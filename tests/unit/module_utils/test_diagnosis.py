@@ -3,6 +3,8 @@
 
 """One example for each way in which pods of a real node fail, with the words that it uses."""
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import pytest
@@ -11,12 +13,12 @@ from builders import rc
 from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import why_not_available
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
 
-NOT_READY = [{"type": "Initialized", "status": "True"},
+NOT_READY = ({"type": "Initialized", "status": "True"},
              {"type": "Ready", "status": "False", "reason": "ContainersNotReady",
               "message": "containers with unready status: [web]"},
              {"type": "ContainersReady", "status": "False", "reason": "ContainersNotReady",
               "message": "containers with unready status: [web]"},
-             {"type": "PodScheduled", "status": "True"}]
+             {"type": "PodScheduled", "status": "True"})
 READY = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")]
 
 

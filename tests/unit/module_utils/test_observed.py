@@ -142,8 +142,8 @@ NEXT_IS = {
     "the one that names foo": (UPDATE, [rc(), new(name="foo-x")], "foo-x"),
     "the one that names foo, which is gone": (UPDATE, [new(name="foo-x")], "foo-x"),
     "the first of those that name foo": (UPDATE, [new(name="foo-y"), new(name="foo-x")], "foo-x"),
-    "the one that names foo, though foo names one that is gone": (UPDATE, [old(marks={identity.PARTNER: "gone"}),
-                                                                 new(name="foo-x")], "foo-x"),
+    "the one that names foo, though foo names one that is gone": (
+        UPDATE, [old(marks={identity.PARTNER: "gone"}), new(name="foo-x")], "foo-x"),
     "for a rollback, not the one that this request would make": (BACK, [rc(), rc(NEXT)], None),
     "for a rollback, the one that names foo": (BACK, [rc(), new()], NEXT),
 }

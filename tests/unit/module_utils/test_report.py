@@ -3,6 +3,8 @@
 
 """What a task's result, the info module and a line of progress say of a rollout."""
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import dataclasses

@@ -3,6 +3,8 @@
 
 """The takeover's four steps: what each one needs, writes and assumes, and what follows when the client dies there."""
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import dataclasses

@@ -3,6 +3,8 @@
 
 """The wiring: parameters in, a result out, a signal or a closed pipe on the way."""
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import os

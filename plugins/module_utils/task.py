@@ -40,7 +40,7 @@ def update(params: Json, check_mode: bool, diff: bool) -> Json:
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
-    namespace, name = params["namespace"], params["name"]
+    namespace, name = params["namespace"] or "default", params["name"]  # "": an empty answer of an AWX survey
     controllers = KubernetesGateway(Connection(params, os.environ), namespace).controllers()
     nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
     names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -36,6 +37,7 @@ def main() -> int:
     if unknown or options.runs < 1:
         parser.error(f"no such row: {', '.join(unknown)}" if unknown else "--runs must be at least 1")
     logging.getLogger("kubernetes").setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
     load = os.getloadavg()[0]
     with embedded.up("bench") as cluster, tempfile.TemporaryDirectory(prefix="baton-bench-") as home:
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)

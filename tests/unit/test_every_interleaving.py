@@ -9,8 +9,6 @@ makes its moves in any order: pods become ready one by one, the controller manag
 numbers of design section 5.
 """
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import copy

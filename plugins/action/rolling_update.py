@@ -6,20 +6,28 @@
 
 Decides nothing: without this file the result is the same. The module writes lines to a file, a helper thread here reads it.
 Only an action plugin can print while a task runs, and only by Display: a worker process has no terminal.
+
+Where the module would run on this machine, with this Python, its code is first asked here whether there is anything to do:
+of what a converged task costs, a tenth is the question itself, the rest is packing the module and starting another Python.
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import json
 import multiprocessing
 import os
 import signal
 import stat
+import sys
 import tempfile
 import threading
 import typing as t
 
 from ansible import constants as C
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.parameters import remove_values
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -36,6 +44,8 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
+        if self._is_here(task_vars or {}) and (result := self._look()):
+            return result
         if not self._shows_progress():
             return self._execute_module(task_vars=task_vars, wrap_async=bool(self._task.async_val))
         with tempfile.TemporaryDirectory(dir=C.DEFAULT_LOCAL_TMP, ignore_cleanup_errors=True) as folder:
@@ -53,6 +63,38 @@ class ActionModule(ActionBase):
                 self._task.environment.remove(environment)
                 ended.set()
                 helper.join(4)
+
+    def _is_here(self, task_vars: dict[str, t.Any]) -> bool:
+        """Whether the module would run as this user on this machine, with this Python and this environment."""
+        if delegate := self._task.delegate_to:
+            task_vars = task_vars.get("ansible_delegated_vars", {}).get(delegate, {})
+        return (
+            self._connection.transport == "local"
+            and not (self._task.become or self._task.async_val or any(self._task.environment or ()))
+            and self._templar.template(task_vars.get("ansible_python_interpreter")) == sys.executable
+        )
+
+    def _look(self) -> dict[str, t.Any] | None:
+        """The result of a task that needs no write and no wait; None leaves everything to the module."""
+        from ..module_utils import connection, request, task
+        from ..module_utils.errors import RolloutError
+
+        try:
+            with contextlib.chdir(self._loader.get_basedir()):  # as core has it for the module
+                arguments = json.loads(json.dumps(self._task.args))
+                valid = ArgumentSpecValidator(connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC).validate(arguments)
+                if valid.error_messages:
+                    return None
+                params = valid.validated_parameters
+                no_log = valid._no_log_values | connection.secrets(params)
+                try:
+                    result = task.look(params, diff=self._task.diff)
+                except RolloutError as error:
+                    result = error.as_result() | {"failed": True}
+                return remove_values(result, no_log)
+        except Exception as error:  # whatever it is, the module says it better
+            Display().vvv(f"left to the module: {error!r}")
+            return None
 
     def _shows_progress(self) -> bool:
         """Not where nobody looks (async), where a machine reads, where it is unwanted, or where the file is elsewhere."""

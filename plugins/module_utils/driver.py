@@ -78,7 +78,15 @@ def run(
     say is called with one line for each step and each wait. stop is asked before each step and several times a second while
     waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
     """
-    return _Run(request, gateway, clock, say, stop).to_the_end()
+    return t.cast(Json, _Run(request, gateway, clock, say, stop).to_the_end())
+
+
+def look(request: Request, gateway: Gateway, clock: Clock) -> Json | None:
+    """The task's result if there is nothing to do, None if there is; writes nothing and waits for nothing.
+
+    Raises RolloutError as run() does.
+    """
+    return _Run(request, gateway, clock, lambda line: None, lambda: "").to_the_end(only_look=True)
 
 
 class _Run:
@@ -95,7 +103,7 @@ class _Run:
         self.grown = False
         self.told = ""
 
-    def to_the_end(self) -> Json:
+    def to_the_end(self, only_look: bool = False) -> Json | None:
         seen = Observed(None, None)
         try:
             while True:
@@ -106,6 +114,8 @@ class _Run:
                 decision = plan(self.request, seen)
                 if isinstance(decision, Done):
                     return self.result(seen, decision.message)
+                if only_look:
+                    return None
                 if isinstance(decision, Wait):
                     self.wait(seen, decision)
                 elif self.apply(seen, decision) and decision.is_last:

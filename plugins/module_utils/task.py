@@ -33,9 +33,17 @@ def update(params: Json, check_mode: bool, diff: bool) -> Json:
                 result = driver.run(request, real, driver.Clock(), _progress(), stop.reason)
     finally:
         real.close()
-    if not diff:
-        del result["diff"]
-    return result
+    return t.cast(Json, _with_diff(result, diff))
+
+
+def look(params: Json, diff: bool) -> Json | None:
+    """The result of a task of the module rolling_update that has nothing to do; None if something must be written or waited for.
+
+    Raises RolloutError.
+    """
+    request = Request.from_params(params)
+    real = KubernetesGateway(Connection(params, os.environ), request.namespace)
+    return _with_diff(driver.look(request, real, driver.Clock()), diff)
 
 
 def info(params: Json) -> Json:
@@ -50,6 +58,12 @@ def info(params: Json) -> Json:
         if seen.foo or seen.next:
             rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace)})
     return {"changed": False, "rollouts": rollouts}
+
+
+def _with_diff(result: Json | None, diff: bool) -> Json | None:
+    if result and not diff:
+        del result["diff"]
+    return result
 
 
 class _Stop:

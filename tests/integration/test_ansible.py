@@ -66,6 +66,24 @@ def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
     assert images(namespace) == {"myimage:v2"}
 
 
+@pytest.mark.parametrize("arguments", ["image=myimage:v1", "name=nobody image=myimage:v1", "image=myimage:v1 container=no",
+                                       "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1", "state=rolled_back"])
+def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
+    """Asked in Ansible's own process, or, under another name of the same Python, by the module."""
+    namespace.make_foo(1)
+    arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
+
+    here, there = (run("ansible", "localhost", "-vvv", "-m", "baton.kubernetes.rolling_update", *interpreter,
+                       "-a", f"namespace={namespace.name} {arguments}", check=False)
+                   for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")))
+
+    assert ("AnsiballZ" in here.stdout, "AnsiballZ" in there.stdout) == ("nonsense" in arguments, True)
+    results = [result_of(each) for each in (here, there)]
+    for result in results:
+        result.pop("invocation", None)
+    assert results[0] == results[1] and here.returncode == there.returncode
+
+
 def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
     namespace.make_foo(2)
     play = tmp_path / "play.yml"

@@ -114,6 +114,22 @@ def test_the_diff_is_in_the_result_when_it_is_asked_for(cluster, diff):
     assert ("diff" in update(diff=diff)) is diff
 
 
+def test_a_look_tells_the_result_only_if_there_is_nothing_to_do(cluster):
+    gateways = cluster(rc())
+
+    assert task.look(params(image="myimage:v2"), diff=False) is None
+    converged = task.look(params(image="myimage:v1"), diff=False)
+
+    assert converged == task.update(params(image="myimage:v1"), check_mode=False, diff=False)
+    assert not any(gateway.writes for gateway in gateways)
+
+
+def test_a_look_at_an_update_that_waits_leaves_the_waiting_to_the_module(cluster):
+    cluster(old(4, available=3), new(0))
+
+    assert task.look(params(image="myimage:v2"), diff=False) is None
+
+
 def test_the_connection_is_left_after_a_failure_too(cluster):
     gateways = cluster()
 

@@ -29,7 +29,7 @@ def namespace(cluster, request):
 
 
 @pytest.fixture
-def ansible_environment(cluster, tmp_path):
+def ansible_environment(namespace, tmp_path):
     """The environment for ansible's commands: the user's own settings and cluster stay out of it."""
     root = Path(__file__).parents[2]
     return {
@@ -38,6 +38,6 @@ def ansible_environment(cluster, tmp_path):
         "ANSIBLE_HOME": str(tmp_path / "ansible"),
         "ANSIBLE_LOCALHOST_WARNING": "false",
         "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
-        "K8S_AUTH_KUBECONFIG": cluster.kubeconfig,
+        "K8S_AUTH_KUBECONFIG": namespace.kubeconfig,
         "PATH": f"{root / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }

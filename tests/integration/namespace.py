@@ -3,20 +3,25 @@
 
 """What a test does in its namespace, and an observer that knows nothing of the collection.
 
-The observer looks at pods and controllers through watches of its own, with the kubernetes package: what it says does not
-depend on the code it judges.
+Set-up and observer are the cluster's administrator. The code under test has a ServiceAccount with exactly the Role of
+docs/permissions.md, and nothing else. The observer looks at pods and controllers through watches of its own, with the
+kubernetes package: what it says does not depend on the code it judges.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import re
+import tempfile
 import threading
 import time
 import typing as t
+from pathlib import Path
 
 import kubernetes
+import yaml
 from kubernetes.client.exceptions import ApiException
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import driver, identity
@@ -25,6 +30,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import Ku
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 
 Json = dict[str, t.Any]
+
+PERMISSIONS = Path(__file__).parents[2] / "docs" / "permissions.md"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
 class Killed(BaseException):
@@ -35,17 +43,81 @@ class Namespace:
     """A namespace of a real cluster."""
 
     def __init__(self, kubeconfig: str, title: str) -> None:
-        self.kubeconfig = kubeconfig
+        #: The administrator's, for set-up and observer.
+        self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
         self.core = kubernetes.client.CoreV1Api(self.client)
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
         created = self.core.create_namespace({"metadata": {"generateName": f"{title}-"}})
         self.name: str = created.metadata.name
         eventually(lambda: self._get("serviceaccounts", "default"), "the ServiceAccount default")
+        self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
+        self.allow(role(), "baton")
+        #: The token of the code under test, and a kubeconfig with it.
+        self.token = self.new_token()
+        self.kubeconfig = self.write("kubeconfig", json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
         self.core.delete_namespace(self.name)
         self.client.close()
+        self._folder.cleanup()
+
+    # Who the code under test is
+
+    def allow(self, rules: list[Json], name: str) -> None:
+        """Give the code under test these rules too; returns when the API server has heard of it."""
+        subject = {"kind": "ServiceAccount", "name": "baton", "namespace": self.name}
+        group = f"{RBAC}/namespaces/{self.name}"
+        if self._get("serviceaccounts", "baton") is None:
+            self.create("serviceaccounts", {"metadata": {"name": "baton"}})
+        self._call("POST", f"{group}/roles", {"metadata": {"name": name}, "rules": rules})
+        self._call("POST", f"{group}/rolebindings", {
+            "metadata": {"name": name}, "subjects": [subject],
+            "roleRef": {"kind": "Role", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
+        eventually(lambda: self.is_allowed(rules), f"the Role {name}")
+
+    def is_allowed(self, rules: list[Json]) -> bool:
+        """Whether the code under test may do all of that, as the API server knows it."""
+        user = f"system:serviceaccount:{self.name}:baton"
+        asked = [{"namespace": self.name, "group": group, "resource": resource, "verb": verb} for rule in rules
+                 for group in rule["apiGroups"] for resource in rule["resources"] for verb in rule["verbs"]]
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return all(self._call("POST", path, {"spec": {"user": user, "resourceAttributes": each}})["status"]["allowed"]
+                   for each in asked)
+
+    @contextlib.contextmanager
+    def as_administrator(self) -> t.Iterator[None]:
+        """Let the code under test do everything, to show what more it can say then."""
+        kubeconfig, self.kubeconfig = self.kubeconfig, self.admin_kubeconfig
+        try:
+            yield
+        finally:
+            self.kubeconfig = kubeconfig
+
+    def new_token(self, **spec: t.Any) -> str:
+        """A token of the code under test's ServiceAccount."""
+        answer = self._call("POST", self._path("serviceaccounts", "baton") + "/token", {"spec": spec})
+        return answer["status"]["token"]
+
+    def kubeconfig_of(self, user: Json) -> Json:
+        """A kubeconfig for this cluster with whatever proves who the user is."""
+        configuration = self.client.configuration
+        trust = {"certificate-authority": configuration.ssl_ca_cert} if configuration.ssl_ca_cert else {}
+        cluster = {"server": configuration.host, **trust, "insecure-skip-tls-verify": not configuration.verify_ssl}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "test", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }
+
+    def write(self, name: str, text: str) -> str:
+        """Write a file that goes with the namespace; its path."""
+        path = Path(self._folder.name) / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
 
     # Objects, as JSON
 
@@ -198,7 +270,7 @@ class Observer:
         return set(self.created) - self.before
 
     def _watch(self, resource: str, version: str, take: t.Callable[[str, Json], None]) -> None:
-        client = kubernetes.config.new_client_from_config(self.namespace.kubeconfig)
+        client = kubernetes.config.new_client_from_config(self.namespace.admin_kubeconfig)
         core = kubernetes.client.CoreV1Api(client)
         call = core.list_namespaced_pod if resource == "pods" else core.list_namespaced_replication_controller
         try:
@@ -232,6 +304,14 @@ class Observer:
     def _take_controller(self, kind: str, item: Json) -> None:
         if kind == "DELETED":
             self.controllers_deleted.append(item["metadata"]["name"])
+
+
+def role() -> list[Json]:
+    """The rules of the Role in docs/permissions.md: the one source of what the collection is allowed to do."""
+    blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
+    documents = [document for block in blocks for document in yaml.safe_load_all(block)]
+    (found,) = (document for document in documents if document["kind"] == "Role")
+    return found["rules"]
 
 
 def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **metadata: t.Any) -> Json:

@@ -142,11 +142,7 @@ def test_without_a_usable_kubeconfig(namespace, adhoc, tmp_path, content, senten
 def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
     """No kubeconfig at all, and the token never in the output, not even with -vvv."""
     namespace.make_foo(1)
-    secret = namespace._call("POST", namespace._path("serviceaccounts", "default") + "/token", {"spec": {}})
-    token = secret["status"]["token"]
-    namespace._call("POST", f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/rolebindings", {
-        "metadata": {"name": "edit"}, "roleRef": {"kind": "ClusterRole", "name": "edit", "apiGroup": "rbac.authorization.k8s.io"},
-        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": namespace.name}]})
+    token = namespace.token
     environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere", "K8S_AUTH_HOST": cluster.server,
                    "K8S_AUTH_API_KEY": token, "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority),
                    "K8S_AUTH_VERIFY_SSL": "True"}
@@ -158,16 +154,16 @@ def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
     assert token not in process.stdout + process.stderr + again.stdout.replace("EXEC", "") + again.stderr
 
 
-def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, cluster, tmp_path):
+def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, tmp_path):
     namespace.make_foo(1)
-    content = Path(cluster.kubeconfig).read_text(encoding="utf-8")
+    content = Path(namespace.kubeconfig).read_text(encoding="utf-8")
     play = [{"hosts": "localhost", "gather_facts": False, "tasks": [{"baton.kubernetes.rolling_update": {
         "name": "foo", "namespace": namespace.name, "image": "myimage:v2", "kubeconfig": json.loads(content)}}]}]
     (tmp_path / "play.yml").write_text(json.dumps(play))
 
     process = run("ansible-playbook", "play.yml", "-vvv", environment={"K8S_AUTH_KUBECONFIG": ""})
 
-    assert cluster.token not in process.stdout + process.stderr
+    assert namespace.token not in process.stdout + process.stderr
     assert "changed=1" in process.stdout
 
 

@@ -28,22 +28,30 @@ def refused(namespace, **params) -> RolloutError:
 
 
 def test_no_such_controller_says_what_else_has_that_name(namespace):
+    """As far as it is allowed to look."""
     template = manifest()["spec"]["template"]
     namespace._call("POST", f"/apis/apps/v1/namespaces/{namespace.name}/deployments", {
         "metadata": {"name": "foo"},
         "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "foo"}}, "template": template}})
 
-    error = refused(namespace, image="myimage:v2")
+    message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
-    assert error.message == (f"ReplicationController {namespace.name}/foo: there is no such ReplicationController: "
-                             "there is a Deployment foo.")
+    assert refused(namespace, image="myimage:v2").message == f"{message}."
+
+    namespace.allow([{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]}], "look-at-deployments")
+    assert refused(namespace, image="myimage:v2").message == f"{message}: there is a Deployment foo."
 
 
 def test_a_namespace_that_is_not_there_is_named(namespace):
+    """Whoever may read every namespace is told so; whoever has a Role in one is told that he has none in that one."""
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2", namespace="nowhere")
+    with namespace.as_administrator(), pytest.raises(RolloutError) as full:
+        namespace.roll(image="myimage:v2", namespace="nowhere")
 
-    assert error.value.why == "there is no namespace nowhere"
+    assert error.value.what == "permission denied (403)" and '"replicationcontrollers"' in error.value.why
+    assert error.value.where == "namespace nowhere" and 'in the namespace "nowhere"' in error.value.why
+    assert full.value.why == "there is no namespace nowhere"
 
 
 @pytest.mark.parametrize("state", ["rolled_back", "restarted"])
@@ -190,11 +198,15 @@ def test_a_token_that_is_not_accepted(namespace):
     assert "does not accept the credentials (401)" in error.what and "nonsense" not in error.message
 
 
-def test_a_missing_permission_names_verb_and_resource(namespace):
+def test_a_user_to_impersonate_reaches_the_server(namespace):
+    """Whoever may impersonate jane has her permissions, which are none; whoever may not is told so."""
     namespace.make_foo(1)
 
     error = run_as(namespace, impersonate_user="jane")
+    assert error.what == "permission denied (403)" and 'cannot impersonate' in error.why
 
+    with namespace.as_administrator():
+        error = run_as(namespace, impersonate_user="jane")
     assert error.what == "permission denied (403)"
     assert 'User "jane" cannot list resource "replicationcontrollers"' in error.why
 

@@ -11,8 +11,10 @@ clients and models a short task would take twice as long.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import typing as t
+from urllib.parse import unquote, urlsplit
 
 from .errors import RolloutError
 
@@ -38,6 +40,8 @@ ARGUMENT_SPEC: Json = dict(
 #: kubernetes.core looks at K8S_AUTH_ and the option's name first, then at K8S_AUTH_ and the kubernetes package's name.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert", "client_cert": "cert_file", "client_key": "key_file"}
 _SECRET_KEYS = {"token", "password", "client-key-data", "auth-provider", "env"}
+#: Inside them, what is no secret: the names of a plugin's variables.
+_NAMES = {"name"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
 _HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
 
@@ -60,10 +64,13 @@ class Connection:
         try:
             from kubernetes.client import rest
 
-            self._configuration = _configuration(self._options)
-            #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
-            self.server: str = self._configuration.host.rstrip("/")
-            self.pool = rest.RESTClientObject(self._configuration).pool_manager
+            with _no_files_left() as created:
+                self._configuration = _configuration(self._options)
+                #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
+                self.server: str = self._configuration.host.rstrip("/")
+                self.pool = rest.RESTClientObject(self._configuration).pool_manager
+                if created():
+                    _read_certificates_now(self.pool.connection_pool_kw)
         except RolloutError:
             raise
         except yaml.YAMLError as error:
@@ -80,9 +87,16 @@ class Connection:
 
         headers = HTTPHeaderDict()
         try:
-            token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+            with _plugin_failures(self._options):
+                token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        except RolloutError:
+            raise
         except Exception as error:  # whatever a credential plugin's failure leads to
             raise RolloutError("the credentials cannot be renewed", why=_one_line(error)) from error
+        token = (token or "").strip()  # a file ends with a line end
+        if not (token.isascii() and token.isprintable()):
+            # Said here: the message of the HTTP library would show it.
+            raise RolloutError("the token is none: it has line ends or characters that are not ASCII", next_command=_HINT)
         if not token and {"username", "password"} <= self._options.keys():
             token = self._configuration.get_basic_auth_token()
         if token:
@@ -95,17 +109,30 @@ class Connection:
 
 
 def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
-    """What must not be shown of a kubeconfig that is given as content; a path tells nothing."""
+    """What must not be shown of the options: a kubeconfig given as content (a path tells nothing), a proxy's password."""
+    found = set()
+    kubeconfig = params.get("kubeconfig")
     try:
-        content = _content(params.get("kubeconfig"))
+        content = _content(kubeconfig)
     except RolloutError:
-        return {str(params["kubeconfig"])}
+        content = None
+        found.add(str(kubeconfig))
+    if isinstance(content, dict):
+        found |= _secrets_of(content)
+        if isinstance(kubeconfig, str):
+            found.add(kubeconfig)  # YAML can break a secret into lines, which would not be found in the text
+    password = urlsplit(str(params.get("proxy") or "")).password
+    return found | ({password, unquote(password)} if password else set())
+
+
+def _secrets_of(content: t.Any) -> set[str]:
+    """The secrets of a kubeconfig."""
     found: set[str] = set()
 
     def search(value: t.Any, is_secret: bool) -> None:
         if isinstance(value, dict):
             for key, each in value.items():
-                search(each, is_secret or key in _SECRET_KEYS)
+                search(each, (is_secret or key in _SECRET_KEYS) and key not in _NAMES)
         elif isinstance(value, list):
             for each in value:
                 search(each, is_secret)
@@ -167,7 +194,8 @@ def _load(options: Json, configuration: t.Any) -> None:
     context = {"context": options.get("context"), "client_configuration": configuration, "persist_config": False}
     content = _content(options.get("kubeconfig"))
     if isinstance(content, dict):
-        kube_config.load_kube_config_from_dict(content, **context)
+        with _plugin_failures(options):
+            kube_config.load_kube_config_from_dict(content, **context)
         return
     if content is None and "context" not in options:
         try:
@@ -178,7 +206,71 @@ def _load(options: Json, configuration: t.Any) -> None:
     path = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
     if not any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep)):
         raise RolloutError(f"there is no kubeconfig at {path}", next_command=_HINT)
-    kube_config.load_kube_config(path, **context)
+    with _plugin_failures(options):
+        kube_config.load_kube_config(path, **context)
+
+
+@contextlib.contextmanager
+def _plugin_failures(options: Json) -> t.Iterator[None]:
+    """Raise RolloutError when a credential plugin fails: the package only logs that, and goes on as nobody."""
+    import logging
+
+    import yaml
+
+    class Heard(logging.Handler):
+        said = ""
+
+        def emit(self, record: logging.LogRecord) -> None:
+            self.said = self.said or record.getMessage()
+
+    heard = Heard(logging.ERROR)
+    logging.getLogger().addHandler(heard)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(heard)
+    if heard.said:
+        content = _content(options.get("kubeconfig"))
+        if isinstance(content, str):
+            with contextlib.suppress(OSError, yaml.YAMLError), open(os.path.expanduser(content), encoding="utf-8") as file:
+                content = yaml.safe_load(file)
+        for secret in sorted(_secrets_of(content), key=len, reverse=True):
+            heard.said = heard.said.replace(secret, "********")  # a script may print its environment
+        raise RolloutError("the credential plugin of the kubeconfig fails", why=_one_line(heard.said))
+
+
+@contextlib.contextmanager
+def _no_files_left() -> t.Iterator[t.Callable[[], t.Collection[str]]]:
+    """Remove at the end the files that the package writes keys and certificates of a kubeconfig to.
+
+    It removes them when Python ends, which it does not notice in a process that is killed, nor in a worker of Ansible.
+    Yields a function that tells which they are so far. Those that somebody else in this process has made stay.
+    """
+    from kubernetes.config import kube_config
+
+    files: dict[str, str] = getattr(kube_config, "_temp_files", {})
+    before = set(files)
+    try:
+        yield lambda: files.keys() - before
+    finally:
+        for content in files.keys() - before:
+            with contextlib.suppress(OSError):
+                os.remove(files.pop(content))
+
+
+def _read_certificates_now(options: Json) -> None:
+    """Replace the files among the options of a connection pool by what is in them."""
+    from urllib3.util import ssl_
+
+    context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])
+    authority, certificate, key = (options.pop(option, None) for option in ("ca_certs", "cert_file", "key_file"))
+    if authority:
+        context.load_verify_locations(authority)
+    else:
+        context.load_default_certs()
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    options["ssl_context"] = context
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
@@ -199,5 +291,5 @@ def _not_yaml(what: str, error: Exception) -> RolloutError:
     return RolloutError(f"{what} is not YAML", why=f"line {place.line + 1}" if place else "", next_command=_HINT)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: Exception | str) -> str:
     return f"{' '.join(str(error).split())[:300]}" or type(error).__name__

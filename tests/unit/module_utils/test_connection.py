@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 import base64
+import datetime
 import json
+import os
 import ssl
+import tempfile
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes.config import incluster_config, kube_config
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import connection
@@ -210,11 +216,65 @@ def test_a_host_of_the_user_s_own_stays_when_a_token_is_renewed(file):
     assert it.server == "https://mine"
 
 
-def test_certificates_of_a_kubeconfig_are_used():
-    data = base64.b64encode(b"c").decode()
-    it = connect(kubeconfig=config(user={"client-certificate-data": data, "client-key-data": data}))
+@pytest.fixture(scope="module")
+def certificate():
+    """A certificate that signs itself, and its key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
+    now = datetime.datetime.now(datetime.UTC)
+    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+              .serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+              .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256()))
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return signed.public_bytes(serialization.Encoding.PEM), secret
 
-    assert pool_options(it)["cert_file"] and pool_options(it)["key_file"]
+
+def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certificate, monkeypatch, tmp_path):
+    """The package writes them to files, which it forgets where a process is killed, and in a worker of Ansible."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    files = dict(kube_config._temp_files)
+    authority, key = (base64.b64encode(each).decode() for each in certificate)
+    content = config(user={"client-certificate-data": authority, "client-key-data": key})
+    content["clusters"][0]["cluster"]["certificate-authority-data"] = authority
+
+    it = connect(kubeconfig=content)
+    it.renew()
+
+    assert list(tmp_path.iterdir()) == [] and kube_config._temp_files == files
+    context = pool_options(it)["ssl_context"]
+    assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+    assert [each["subject"] for each in context.get_ca_certs()] == [((("commonName", "me"),),)]
+    assert pool_options(it).get("key_file") is None
+
+
+def test_a_key_that_belongs_to_another_certificate_is_told_and_left_in_no_file(certificate, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data = base64.b64encode(certificate[0]).decode()
+
+    error = refusal(kubeconfig=config(user={"client-certificate-data": data, "client-key-data": data}))
+
+    assert error.what == "the connection to Kubernetes cannot be set up" and list(tmp_path.iterdir()) == []
+
+
+def test_files_of_somebody_else_in_the_process_stay(certificate, tmp_path):
+    """Such as those of an inventory plugin, which a worker of Ansible inherits."""
+    path = kube_config._create_temp_file_with_content(b"somebody else's")
+    data = base64.b64encode(certificate[0]).decode()
+    content = config()
+    content["clusters"][0]["cluster"]["certificate-authority-data"] = data
+
+    connect(kubeconfig=content)
+
+    assert os.path.exists(path)
+
+
+def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_the_server(certificate):
+    content = config()
+    content["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(certificate[0]).decode()
+
+    context = pool_options(connect(kubeconfig=content, validate_certs=False))["ssl_context"]
+
+    assert context.verify_mode == ssl.CERT_NONE and not context.check_hostname
 
 
 def test_renewing_reads_the_file_again(file):
@@ -259,6 +319,41 @@ def test_a_credential_plugin_is_asked_and_asked_again_when_renewing(file):
 
     assert first.startswith("Bearer t")
     assert it.headers()["Authorization"] > first
+
+
+@pytest.mark.parametrize("body, why", [
+    ("echo no session >&2; exit 3", "exec: process returned 3. no session"),
+    (f'echo "bad: $PASSWORD {SECRET}" >&2; exit 1', "bad: ******** ********"),
+    ("echo nonsense", "exec: failed to decode process output"),
+    ("""echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {}}'""",
+     "missing token or clientCertificateData"),
+], ids=["fails", "prints its environment", "says what is no JSON", "has no token"])
+@pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
+def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd):
+    """The package would log that, and go on without credentials: the server would then refuse system:anonymous."""
+    user = credential_plugin(file, body)
+    user["exec"]["env"] = [{"name": "PASSWORD", "value": SECRET}]
+
+    error = refusal(kubeconfig=file("config", config(user=user)) if as_file else config(user=user))
+
+    assert error.what == "the credential plugin of the kubeconfig fails" and why in error.why
+    assert SECRET not in error.message and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}], ids=["a file", "a text"])
+def test_the_line_end_after_a_token_is_no_part_of_it(user, file):
+    file("token", f"{SECRET}\n")
+
+    assert connect(kubeconfig=file("config", config(user=user))).headers()["Authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\u2026"], ids=["a line end", "no ASCII"])
+def test_what_cannot_be_a_token_is_said_and_not_shown(token):
+    """The HTTP library would show it."""
+    with pytest.raises(RolloutError) as refused:
+        connect(host="https://one", api_key=token).headers()
+
+    assert refused.value.what.startswith("the token is none") and SECRET not in refused.value.message
 
 
 def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
@@ -325,12 +420,15 @@ def test_a_context_without_a_kubeconfig_is_looked_for_at_the_default_place(tmp_p
     assert refusal(context="main").what == f"there is no kubeconfig at {tmp_path / 'default'}"
 
 
+TEXT = yaml.safe_dump(config())
+
+
 @pytest.mark.parametrize("kubeconfig, expected", [
     (config(), {SECRET}),
-    (yaml.safe_dump(config()), {SECRET}),
+    (TEXT, {SECRET, TEXT}),
     (config(user={"password": "p", "client-key-data": "k", "client-certificate-data": "public", "username": "u"}), {"p", "k"}),
-    (config(user={"exec": {"command": "c", "env": [{"name": "N", "value": "v"}]}}), {"N", "v"}),
-    (config(user={"auth-provider": {"name": "n", "config": {"id-token": "i"}}}), {"n", "i"}),
+    (config(user={"exec": {"command": "c", "env": [{"name": "N", "value": "v"}]}}), {"v"}),
+    (config(user={"auth-provider": {"name": "n", "config": {"id-token": "i"}}}), {"i"}),
     ("/home/me/.kube/config", set()),
     (None, set()),
     ("a: [\n", {"a: [\n"}),
@@ -338,6 +436,11 @@ def test_a_context_without_a_kubeconfig_is_looked_for_at_the_default_place(tmp_p
         "text that cannot be read"])
 def test_the_secrets_of_a_kubeconfig_are_known_so_that_ansible_can_hide_them(kubeconfig, expected):
     assert connection.secrets({"kubeconfig": kubeconfig}) == expected
+
+
+def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
+    assert connection.secrets({"proxy": "http://me:s3cr%40t@proxy:3128"}) == {"s3cr%40t", "s3cr@t"}
+    assert connection.secrets({"proxy": "http://proxy:3128"}) == set()
 
 
 def test_credentials_among_the_options_are_never_logged():

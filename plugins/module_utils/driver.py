@@ -16,9 +16,10 @@ import datetime
 import time
 import typing as t
 
-from . import diagnosis, identity, report, takeover
+from . import diagnosis, identity, permissions, report, takeover
 from .errors import NoSuchController, RolloutError
 from .gateway import Gateway
+from .lease import Lease
 from .observed import Controller, Observed, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
@@ -45,6 +46,10 @@ class Clock:
         """Seconds since some moment."""
         return time.monotonic()
 
+    def elapsed(self) -> float:
+        """The same, counting also while the machine is suspended: a laptop that wakes up has lost its lease."""
+        return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
     def stamp(self) -> str:
         """The time of day in RFC 3339, UTC."""
         return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -62,6 +67,8 @@ class StandingClock(Clock):
     def monotonic(self) -> float:
         return self._slept
 
+    elapsed = monotonic
+
     def sleep(self, seconds: float) -> None:
         self._slept += seconds
 
@@ -75,6 +82,7 @@ def run(
 ) -> Json:
     """Bring the cluster to what the request asks for and return the task's result.
 
+    The controller's Lease is held from before the first write to the end, if the request has it so.
     say is called with one line for each step and each wait. stop is asked before each step and several times a second while
     waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
     """
@@ -102,8 +110,19 @@ class _Run:
         self.best_at = clock.monotonic()
         self.grown = False
         self.told = ""
+        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say) if request.lock else None
+        self.has_begun = False
 
     def to_the_end(self, only_look: bool = False) -> Json | None:
+        try:
+            result = self.loop(only_look)
+        except Exception:
+            self.end()
+            raise
+        self.end()
+        return result
+
+    def loop(self, only_look: bool) -> Json | None:
         seen = Observed(None, None)
         try:
             while True:
@@ -111,12 +130,17 @@ class _Run:
                 if reason := self.stop():
                     raise RolloutError(f"stopped ({reason})", where=self.where(self.request.name),
                                        next_command=self.request.command())
+                if seen.in_progress and not self.has_begun and not only_look:
+                    self.begin(seen)  # if somebody is at work on it, that is what to tell
+                    continue
                 decision = plan(self.request, seen)
                 if isinstance(decision, Done):
                     return self.result(seen, decision.message)
                 if only_look:
                     return None
-                if isinstance(decision, Wait):
+                if not self.has_begun:
+                    self.begin(seen)
+                elif isinstance(decision, Wait):
                     self.wait(seen, decision)
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe(), "")
@@ -125,6 +149,31 @@ class _Run:
             raise self.with_progress(error, seen) from None
         except RolloutError as error:
             raise self.with_progress(error, seen) from error.__cause__
+
+    def begin(self, seen: Observed) -> None:
+        """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
+        rules = self.gateway.rules()
+        if rules is not None:
+            permissions.refuse_missing(rules, self.request.namespace, self.request.lock)
+        if self.lease:
+            self.lease.take()
+            self.look_again(seen)
+        self.has_begun = True
+        self.best_at = self.clock.monotonic()
+
+    def keep(self) -> None:
+        if self.lease:
+            self.lease.keep()
+
+    def end(self) -> None:
+        """Not in a `finally`: a client that dies does nothing more, and the tests' clients die by an exception."""
+        if self.lease:
+            self.lease.release()
+
+    def look_again(self, seen: Observed) -> None:
+        """Both anew, foo last: marks are written on foo first, so that foo must never be known less well than next."""
+        for name in filter(None, (seen.next and seen.next.name, self.request.name)):
+            self.gateway.look_up(name)
 
     def observe(self) -> Observed:
         seen = observe(self.gateway.controllers(), self.request)
@@ -166,10 +215,9 @@ class _Run:
                 self.grown = False
                 return False  # what was planned before the pause may not be right after it
             self.grown = True
+        self.keep()
         if not self.gateway.write(step.write):
-            # Both anew, foo last: marks are written on foo first, so that foo must never be known less well than next.
-            for it in filter(None, (seen.next, seen.foo)):
-                self.gateway.look_up(it.name)
+            self.look_again(seen)
             self.refused += 1
             if self.refused > REFUSED_LIMIT:
                 raise RolloutError(f"{step.name} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were "
@@ -193,12 +241,14 @@ class _Run:
         if wait.until != self.told:
             self.told = wait.until
             self.say(f"waiting: {wait.until}")
+        self.keep()
         self.gateway.wait(min(left, LOOK_UP))
 
     def pause(self) -> None:
         """Let update_period pass."""
         end = self.clock.monotonic() + self.request.update_period
         while (left := end - self.clock.monotonic()) > 0 and not self.stop():
+            self.keep()
             self.clock.sleep(min(left, LOOK_UP))
 
     def progress(self, seen: Observed) -> tuple:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import contextlib
+import email.utils
 import json
 import queue
 import random
@@ -51,6 +53,7 @@ _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Unknown fields are an error there, as kubectl has it.
 _DRY_RUN = "dryRun=All&fieldValidation=Strict"
+_WITHOUT_LOCK = "see docs/permissions.md; lock=false works without Leases where no other task can be at work"
 _RETRIED = {408, 429, 500, 502, 503, 504}
 _KIND = "replicationcontrollers"
 
@@ -78,6 +81,21 @@ class Gateway(t.Protocol):
 
     def orphans(self, selector: Json) -> int | None:
         """Pods with those labels that have no owner; None when they may not be seen."""
+
+    def rules(self) -> list[Json] | None:
+        """What the user may do in the namespace; None when the server cannot tell all of it."""
+
+    def lease(self, name: str) -> Json | None:
+        """A Lease of the namespace."""
+
+    def put_lease(self, lease: Json) -> Json | None:
+        """Create a Lease, or replace the version that it names; None when somebody was faster."""
+
+    def drop_lease(self, lease: Json) -> None:
+        """Delete that version of a Lease if that is possible at once."""
+
+    def server_time(self) -> float:
+        """Seconds since 1970 by the API server's clock, as far as it has told."""
 
     def why_absent(self, name: str) -> str:
         """What explains that there is no controller of that name: a Deployment that has it, a namespace that is not there."""
@@ -121,6 +139,9 @@ class KubernetesGateway:
         self._watch: _Watch | None = None
         self._has_answered = False
         self._base = f"/api/v1/namespaces/{namespace}"
+        self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        #: Seconds that the API server's clock is ahead of this machine's.
+        self._clock_difference = 0.0
         #: Requests sent, by method; for benchmarks and tests.
         self.requests: collections.Counter[str] = collections.Counter()
 
@@ -227,6 +248,46 @@ class KubernetesGateway:
         return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ()))
                    for pod in pods if "deletionTimestamp" not in pod["metadata"])
 
+    def rules(self) -> list[Json] | None:
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": self._namespace}}
+        try:
+            status = self._send("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review, is_write=False)["status"]
+        except _Refused:
+            return None
+        return None if status.get("incomplete") else status.get("resourceRules") or []
+
+    def lease(self, name: str) -> Json | None:
+        try:
+            return self._send("GET", f"{self._leases}/{name}")
+        except _Refused as refused:
+            if refused.status == 404:
+                return None
+            raise self._error(refused, "", next_command=_WITHOUT_LOCK) from refused
+
+    def put_lease(self, lease: Json) -> Json | None:
+        name, version = lease["metadata"]["name"], lease["metadata"].get("resourceVersion")
+        try:
+            if version:
+                return self._send("PUT", f"{self._leases}/{name}", lease)
+            return self._send("POST", self._leases, lease)
+        except _AnswerLost:
+            there = self.lease(name)
+            return there if there and there["metadata"].get("annotations") == lease["metadata"]["annotations"] else None
+        except _Refused as refused:
+            if refused.status == 409 or (refused.status == 404 and version):
+                return None
+            raise self._error(refused, "", next_command=_WITHOUT_LOCK) from refused
+
+    def drop_lease(self, lease: Json) -> None:
+        metadata = lease["metadata"]
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
+                   "preconditions": {field: metadata[field] for field in ("uid", "resourceVersion")}}
+        with contextlib.suppress(_Unreachable, RolloutError):
+            self._once("DELETE", f"{self._leases}/{metadata['name']}", options, _JSON, _JSON)
+
+    def server_time(self) -> float:
+        return time.time() + self._clock_difference
+
     def why_absent(self, name: str) -> str:
         def status(path: str) -> int:
             try:
@@ -312,6 +373,8 @@ class KubernetesGateway:
         except ValueError as error:
             raise RolloutError(f"{self._connection.server} is no address of an API server", why=_brief(error)) from error
         self._has_answered = True
+        with contextlib.suppress(TypeError, ValueError):  # no date, or none that can be read
+            self._clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date")).timestamp() - time.time()
         return answer.status, answer.headers, answer.data
 
     # What is there
@@ -361,16 +424,17 @@ class KubernetesGateway:
         if not (known.isdigit() and version.isdigit()) or int(version) >= int(known):
             self._items[name] = item
 
-    def _error(self, refused: _Refused, name: str, what: str = "") -> RolloutError:
+    def _error(self, refused: _Refused, name: str, what: str = "", next_command: str = "") -> RolloutError:
         where = f"ReplicationController {self._namespace}/{name}" if name else f"namespace {self._namespace}"
         if refused.status == 401:
             return RolloutError("the API server does not accept the credentials (401)", where=self._connection.server,
                                 why=refused.reason, next_command="renew the token, or check api_key and kubeconfig")
         if refused.status == 403 and not any(sign in refused.reason for sign in ("exceeded quota", "admission webhook")):
             return RolloutError("permission denied (403)", where=where, why=refused.reason,
-                                next_command="ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
+                                next_command=next_command
+                                or "ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
         return RolloutError(what or f"the API server refused {refused.request} ({refused.status})", where=where,
-                            why=refused.reason)
+                            why=refused.reason, next_command=next_command)
 
 
 class _Unreachable(Exception):
@@ -465,7 +529,26 @@ class _Watch:
         self._resume.wait(WATCH_SECONDS)
 
 
-class SimulatedGateway:
+class Alone:
+    """The part of a Gateway that a cluster has where nobody else is at work and everything is allowed."""
+
+    def rules(self) -> list[Json] | None:
+        return None
+
+    def lease(self, name: str) -> Json | None:
+        return None
+
+    def put_lease(self, lease: Json) -> Json | None:
+        return {**lease, "metadata": {**lease["metadata"], "uid": "", "resourceVersion": "1"}}
+
+    def drop_lease(self, lease: Json) -> None:
+        return
+
+    def server_time(self) -> float:
+        return 0.0
+
+
+class SimulatedGateway(Alone):
     """Check mode: the real cluster as it was, in memory. Dry runs still ask the real one; nothing is written."""
 
     def __init__(self, real: KubernetesGateway, let_pass: t.Callable[[float], None]) -> None:

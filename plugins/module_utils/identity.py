@@ -27,6 +27,8 @@ TAKEOVER = "baton.kubernetes/takeover"
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 #: On the pod template: makes the template of `state: restarted` differ from the one before.
 RESTART = "baton.kubernetes/restart"
+#: On the Lease: the process that holds it, for others on the same machine.
+HOLDER = "baton.kubernetes/holder"
 
 #: Gone when an update has ended.
 MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, TAKEOVER)
@@ -94,3 +96,9 @@ def is_label_value(value: str) -> bool:
 def next_name(name: str, value: str) -> str:
     """The name of the controller that carries the new template: the user's name and the label's value."""
     return f"{name[: NAME_LIMIT - len(value) - 1].rstrip('-.')}-{value}"
+
+
+def lease_name(name: str) -> str:
+    """The name of the Lease that a task for a controller of that name holds."""
+    lease = f"baton-kubernetes-{name}"
+    return lease if len(lease) <= NAME_LIMIT else next_name(lease, digest(name))

@@ -150,6 +150,11 @@ class Observed:
     #: Controllers that an interrupted `kubectl rolling-update` of foo has left, by name.
     kubectl_left: tuple[str, ...] = ()
 
+    @property
+    def in_progress(self) -> bool:
+        """An update has begun and has not ended."""
+        return any(it.is_marked for it in (self.foo, self.next) if it)
+
 
 def observe(controllers: t.Mapping[str, Controller], request: Request) -> Observed:
     """Find the two controllers of the update among all of the namespace."""

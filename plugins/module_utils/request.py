@@ -36,6 +36,8 @@ ARGUMENT_SPEC: Json = dict(
     min_ready_seconds=dict(type="int"),
     update_period=dict(type="float", default=0),
     progress_deadline=dict(type="float", default=600),
+    lock=dict(type="bool", default=True),
+    lock_timeout=dict(type="float", default=0),
     progress=dict(type="bool", default=True),
 )
 
@@ -83,6 +85,10 @@ class Request:
     update_period: float = 0
     #: Seconds without progress before the task fails.
     progress_deadline: float = 600
+    #: Whether to hold the controller's Lease while working.
+    lock: bool = True
+    #: Seconds to wait for another task that holds it.
+    lock_timeout: float = 0
 
     @property
     def asks_the_server(self) -> bool:
@@ -129,6 +135,8 @@ class Request:
             options["next_name"] = self.next_name
         if self.label_key != identity.DEPLOYMENT_LABEL:
             options["deployment_label_key"] = self.label_key
+        if not self.lock:
+            options["lock"] = "false"
         state = state or self.state
         if state is not State.UPDATED:
             options["state"] = str(state)
@@ -224,6 +232,8 @@ class Request:
             min_ready_seconds=min_ready_seconds,
             update_period=_not_negative("update_period", given.get("update_period", 0)),
             progress_deadline=progress_deadline,
+            lock=given.get("lock", True),
+            lock_timeout=_not_negative("lock_timeout", given.get("lock_timeout", 0)),
         )
 
 

@@ -114,6 +114,19 @@ options:
       - Nothing is undone then. Run the task again to go on, or with O(state=rolled_back) to go back.
     type: float
     default: 600
+  lock:
+    description:
+      - Whether to hold a Lease (C(coordination.k8s.io/v1), C(baton-kubernetes-<name>)) from before the first change to the end, so
+        that no other task works on the same controller meanwhile. It is deleted at the end.
+      - Set this to V(false) where Leases are not allowed, if nothing else starts a second task for the same controller.
+    type: bool
+    default: true
+  lock_timeout:
+    description:
+      - Seconds to wait while another task works on the same controller. By default the task fails then, and names the other one.
+      - A task that was killed does not count. On the same machine that is known at once, elsewhere up to 15 seconds after its end.
+    type: float
+    default: 0
   progress:
     description:
       - Whether to show a line for each step and each wait on the terminal (standard error) while the task runs.

@@ -1,18 +1,24 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Two clients at once (design section 5, number 7): together they break none of the promises.
+"""Two clients at once (design section 5, number 7): one works, the other is refused; together they break none of the promises.
 
-Not yet here: two that pull in opposite directions within the milliseconds that the controller manager needs to hear of its own
-pods. Nothing that the API shows tells of those; one driver at a time is what helps against it.
+Without the Lease (`lock=False`) not two that pull in opposite directions within the milliseconds that the controller manager needs
+to hear of its own pods: nothing that the API shows tells of those.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
-from namespace import uids
+from namespace import Killed, dies, eventually, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -24,7 +30,7 @@ REPLICAS = 4
     (dict(image="myimage:v2"), dict(image="myimage:v2")),
     (dict(image="myimage:v2"), dict(image="myimage:v3")),
 ], ids=["the same wish", "two images"])
-def test_two_clients_started_together(namespace, first, second):
+def test_two_clients_without_a_lock(namespace, first, second):
     """Each ends well or with an error that says why; the floor, the ceiling and foo hold; one more task ends clean."""
     namespace.make_foo(REPLICAS)
     for _attempt in range(6):
@@ -38,13 +44,109 @@ def test_two_clients_started_together(namespace, first, second):
         assert not set(identity.MARKS) & set(namespace.rc()["metadata"]["annotations"])
 
 
+TASK = """
+import json, sys
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+try:
+    print(json.dumps(task.update(json.loads(sys.argv[1]), check_mode=False, diff=False)))
+except RolloutError as error:
+    print(json.dumps(error.as_result()))
+"""
+
+
+@contextlib.contextmanager
+def client(namespace, **params):
+    """A task in a process of its own."""
+    params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "update_period": 0.1, **params}
+    command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}", json.dumps(params)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def result(process):
+    return json.loads(process.communicate(timeout=60)[0])
+
+
+def lease(namespace):
+    found = namespace._call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases")["items"]
+    return found[0] if found else None
+
+
+def test_of_two_clients_one_wins_and_the_other_says_who(namespace):
+    """20 times, with the same wish, with two images, and with opposite ones in the middle of an update."""
+    namespace.make_foo(REPLICAS)
+    wishes = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
+              (dict(image="myimage:v2"), dict(state="rolled_back"))]
+    for attempt in range(20):
+        first, second = wishes[attempt % len(wishes)]
+        with namespace.observer() as observer:
+            if "state" in second:
+                with pytest.raises(Killed):
+                    namespace.roll(image="myimage:v2", kill=dies(7, after=True), lock=False)
+            with client(namespace, **first) as one, client(namespace, **second) as other:
+                results = {one.pid: result(one), other.pid: result(other)}
+            winners = [pid for pid, each in results.items() if "failure" not in each]
+            assert len(winners) == 1, results
+            (refused,) = (each for pid, each in results.items() if pid not in winners)
+            assert refused["failure"]["what"].startswith("another task is at work: ")
+            assert f", process {winners[0]}, since " in refused["failure"]["what"]
+            assert not refused["changed"] and "lock_timeout" in refused["failure"]["next_command"]
+            finish(namespace)
+        assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+        assert "foo" not in observer.controllers_deleted and lease(namespace) is None
+        assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
+
+
+def test_the_second_one_waits_for_the_first(namespace):
+    namespace.make_foo(2)
+    with client(namespace, image="myimage:v2") as first:
+        eventually(lambda: lease(namespace), "the lease of the first")
+        with client(namespace, image="myimage:v3", lock_timeout=60) as second:
+            assert result(second)["rollout"]["images"] == {"before": {"web": "myimage:v2"}, "after": {"web": "myimage:v3"}}
+        assert result(first)["changed"]
+
+
+def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
+    namespace.make_foo(2)
+    with client(namespace, image="myimage:v2", update_period=30) as first:
+        eventually(lambda: lease(namespace), "the lease of the first")
+        first.kill()
+        first.wait()
+        assert lease(namespace)
+        assert namespace.roll(image="myimage:v2")["changed"] and lease(namespace) is None
+
+
+def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace):
+    """Stopped for so long that another machine took it for dead (SIGSTOP: a suspended laptop, a frozen container)."""
+    namespace.make_foo(3)
+    with client(namespace, image="myimage:v2", update_period=3) as first:
+        eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first turn")
+        namespace.until_available("foo", 2)
+        time.sleep(0.5)  # in its pause: what is sent already cannot be stopped any more
+        held = lease(namespace)
+        first.send_signal(signal.SIGSTOP)
+        held["metadata"]["annotations"] = {}
+        held["spec"]["holderIdentity"] = "somebody@elsewhere, process 1"
+        namespace._call("PUT", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases/{held['metadata']['name']}", held)
+        time.sleep(2.5)
+        before = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
+        first.send_signal(signal.SIGCONT)
+        failure = result(first)["failure"]
+
+    assert "somebody@elsewhere, process 1 has taken over" in failure["what"] and "image=myimage:v2" in failure["next_command"]
+    assert {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()} == before
+    assert lease(namespace)["spec"]["holderIdentity"] == "somebody@elsewhere, process 1"
+
+
 def together(namespace, *wishes):
     """The errors of tasks that run at the same time."""
     errors = []
 
     def run(params):
         try:
-            namespace.roll(progress_deadline=20, **params)
+            namespace.roll(progress_deadline=20, lock=False, **params)
         except RolloutError as error:
             errors.append(error)
 

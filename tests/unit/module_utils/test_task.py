@@ -15,12 +15,13 @@ from builders import NEXT, new, old, rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import connection, request, task
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
-class Gateway:
+class Gateway(Alone):
     """In the place of the one that talks HTTP; everything happens at once."""
 
     def __init__(self, cluster, namespace):

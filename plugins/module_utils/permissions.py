@@ -1,0 +1,44 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a task must be allowed to do, compared with what the user may do, before the first write. Pure.
+
+docs/permissions.md has the same table as a Role, with the reasons.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .errors import RolloutError
+
+Json = dict[str, t.Any]
+
+#: API group, resource, verbs. Without list on pods an update goes on; its errors say less.
+NEEDED = (("", "replicationcontrollers", ("get", "list", "watch", "create", "patch", "delete")),)
+NEEDED_TO_LOCK = (("coordination.k8s.io", "leases", ("get", "create", "update", "delete")),)
+
+
+def refuse_missing(rules: t.Sequence[Json], namespace: str, lock: bool) -> None:
+    """Raise RolloutError that names every verb that the rules do not allow.
+
+    Rules are those of a SelfSubjectRulesReview (resourceRules). One that is limited to some names counts as if it were not:
+    whether it is enough depends on names that are not known yet.
+    """
+    missing = []
+    for group, resource, verbs in (*NEEDED, *(NEEDED_TO_LOCK if lock else ())):
+        refused = [verb for verb in verbs if not any(_allows(rule, group, resource, verb) for rule in rules)]
+        if refused:
+            missing.append(f"{', '.join(refused)} on {resource}{f' ({group})' if group else ''}")
+    if missing:
+        hint = "ask for the Role in docs/permissions.md"
+        if lock and all("leases" in each for each in missing):
+            hint += ", or add lock=false to the task if no other task can work on this controller at the same time"
+        raise RolloutError("permission is missing, nothing was changed", where=f"namespace {namespace}",
+                           why=f"not allowed: {'; '.join(missing)}", next_command=hint)
+
+
+def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
+    return all({wanted, "*"} & set(rule.get(field) or ())
+               for field, wanted in (("apiGroups", group), ("resources", resource), ("verbs", verb)))

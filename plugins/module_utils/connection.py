@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import typing as t
 from urllib.parse import unquote, urlsplit
 
@@ -64,12 +65,12 @@ class Connection:
         try:
             from kubernetes.client import rest
 
-            with _no_files_left() as created:
+            with _no_files_left() as written:
                 self._configuration = _configuration(self._options)
                 #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
                 self.server: str = self._configuration.host.rstrip("/")
                 self.pool = rest.RESTClientObject(self._configuration).pool_manager
-                if created():
+                if written:
                     _read_certificates_now(self.pool.connection_pool_kw)
         except RolloutError:
             raise
@@ -240,22 +241,39 @@ def _plugin_failures(options: Json) -> t.Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_files_left() -> t.Iterator[t.Callable[[], t.Collection[str]]]:
-    """Remove at the end the files that the package writes keys and certificates of a kubeconfig to.
+def _no_files_left() -> t.Iterator[list[str]]:
+    """Let the package write keys and certificates of a kubeconfig to memory, and forget them at the end.
 
-    It removes them when Python ends, which it does not notice in a process that is killed, nor in a worker of Ansible.
-    Yields a function that tells which they are so far. Those that somebody else in this process has made stay.
+    It writes them to files, because Python's ssl reads nothing else, and removes these when Python ends: not in a process
+    that is killed, nor in a worker of Ansible. Yields the list of what was written, which grows meanwhile.
     """
     from kubernetes.config import kube_config
 
-    files: dict[str, str] = getattr(kube_config, "_temp_files", {})
-    before = set(files)
+    written: list[str] = []
+    descriptors: list[int] = []
+
+    def write(content: str | bytes, *_unused: object, **_options: object) -> str:
+        try:
+            descriptor = os.memfd_create("kubeconfig")
+            path = f"/proc/self/fd/{descriptor}"
+        except AttributeError:  # no Linux
+            descriptor, path = tempfile.mkstemp()
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        descriptors.append(descriptor)
+        written.append(path)
+        return path
+
+    original = kube_config._create_temp_file_with_content
+    kube_config._create_temp_file_with_content = write
     try:
-        yield lambda: files.keys() - before
+        yield written
     finally:
-        for content in files.keys() - before:
+        kube_config._create_temp_file_with_content = original
+        for descriptor, path in zip(descriptors, written, strict=True):
+            os.close(descriptor)
             with contextlib.suppress(OSError):
-                os.remove(files.pop(content))
+                os.remove(path)
 
 
 def _read_certificates_now(options: Json) -> None:

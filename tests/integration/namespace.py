@@ -384,3 +384,22 @@ def dies(number: int, after: bool) -> t.Callable[[KubernetesGateway], None]:
         gateway.write = deadly  # type: ignore[method-assign]
 
     return arm
+
+
+def after_write(number: int, act: t.Callable[[], None]) -> t.Callable[[KubernetesGateway], None]:
+    """Somebody who does something just after a client's write of that number (from 1) has landed; the client waits for it."""
+
+    def arm(gateway: KubernetesGateway) -> None:
+        write, count = gateway.write, 0
+
+        def followed(what: t.Any) -> bool:
+            nonlocal count
+            count += 1
+            result = write(what)
+            if count == number:
+                act()
+            return result
+
+        gateway.write = followed  # type: ignore[method-assign]
+
+    return arm

@@ -229,10 +229,15 @@ def certificate():
     return signed.public_bytes(serialization.Encoding.PEM), secret
 
 
-def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certificate, monkeypatch, tmp_path):
+@pytest.mark.parametrize("has_memory", [True, False], ids=["memory", "files"])
+def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certificate, monkeypatch, tmp_path, has_memory):
     """The package writes them to files, which it forgets where a process is killed, and in a worker of Ansible."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    files = dict(kube_config._temp_files)
+    made = []
+    if not has_memory:
+        monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "mkstemp", lambda *arguments, mkstemp=tempfile.mkstemp: made.append(1) or mkstemp(*arguments))
+    open_files = len(os.listdir("/proc/self/fd"))
     authority, key = (base64.b64encode(each).decode() for each in certificate)
     content = config(user={"client-certificate-data": authority, "client-key-data": key})
     content["clusters"][0]["cluster"]["certificate-authority-data"] = authority
@@ -240,7 +245,8 @@ def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certif
     it = connect(kubeconfig=content)
     it.renew()
 
-    assert list(tmp_path.iterdir()) == [] and kube_config._temp_files == files
+    assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == open_files
+    assert bool(made) != has_memory
     context = pool_options(it)["ssl_context"]
     assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
     assert [each["subject"] for each in context.get_ca_certs()] == [((("commonName", "me"),),)]
@@ -254,18 +260,6 @@ def test_a_key_that_belongs_to_another_certificate_is_told_and_left_in_no_file(c
     error = refusal(kubeconfig=config(user={"client-certificate-data": data, "client-key-data": data}))
 
     assert error.what == "the connection to Kubernetes cannot be set up" and list(tmp_path.iterdir()) == []
-
-
-def test_files_of_somebody_else_in_the_process_stay(certificate, tmp_path):
-    """Such as those of an inventory plugin, which a worker of Ansible inherits."""
-    path = kube_config._create_temp_file_with_content(b"somebody else's")
-    data = base64.b64encode(certificate[0]).decode()
-    content = config()
-    content["clusters"][0]["cluster"]["certificate-authority-data"] = data
-
-    connect(kubeconfig=content)
-
-    assert os.path.exists(path)
 
 
 def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_the_server(certificate):

@@ -1,161 +1,504 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""One example for each way in which pods of a real node fail, with the words that it uses."""
+"""Each way in which pods fail, as the API shows it from one moment to the next, and what people are told of it.
+
+Reasons and messages are those of a real kubelet, scheduler and API server, all of Kubernetes 1.36.
+"""
 
 # pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import typing as t
+
 import pytest
 from builders import rc
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import why_not_available
+from ansible_collections.baton.kubernetes.plugins.module_utils import diagnosis
+from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import Cause, causes, why_not_available
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
 
-NOT_READY = ({"type": "Initialized", "status": "True"},
-             {"type": "Ready", "status": "False", "reason": "ContainersNotReady",
-              "message": "containers with unready status: [web]"},
-             {"type": "ContainersReady", "status": "False", "reason": "ContainersNotReady",
-              "message": "containers with unready status: [web]"},
-             {"type": "PodScheduled", "status": "True"})
-READY = [{"type": kind, "status": "True"} for kind in ("Initialized", "Ready", "ContainersReady", "PodScheduled")]
+Json = dict[str, t.Any]
 
 
-def container(ready=False, last=None, **state):
+def conditions(ready="False", **more):
+    """What the kubelet says of a pod that it has taken; reason and message only where the pod is not ready."""
+    unready = {} if ready == "True" else {"reason": "ContainersNotReady", "message": "containers with unready status: [web]"}
+    return [{"type": "PodReadyToStartContainers", "status": "True"}, {"type": "Initialized", "status": "True"},
+            {"type": "Ready", "status": ready, **unready, **more}, {"type": "ContainersReady", "status": ready, **unready},
+            {"type": "PodScheduled", "status": "True"}]
+
+
+def container(restarts=0, ready=False, last=None, **state):
     """The status of one container: waiting=..., running=... or terminated=..., and how it ended before."""
-    return {"name": "web", "ready": ready, "state": state, "lastState": {"terminated": last} if last else {}}
+    return {"name": "web", "ready": ready, "restartCount": restarts, "state": state,
+            "lastState": {"terminated": last} if last else {}}
 
 
-def pod(name="foo-1", *containers, conditions=NOT_READY, **status):
-    return {"metadata": {"name": name}, "status": {"conditions": conditions, "containerStatuses": list(containers), **status}}
+def pod(*containers, init=None, name="foo-1", spec=None, metadata=None, **status):
+    """A pod of foo on the node real-1."""
+    setup = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
+    return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}", **(metadata or {})},
+            "spec": {"nodeName": "real-1", "containers": [{"name": "web", **(spec or {})}]},
+            "status": {"phase": "Pending", "conditions": conditions(), "containerStatuses": list(containers), **setup, **status}}
 
 
-def waiting(reason, message="", last=None):
-    return pod("foo-1", container(waiting={"reason": reason, "message": message}, last=last))
+def waits(reason, message="", restarts=0, last=None):
+    return container(restarts, last=last, waiting={"reason": reason, **({"message": message} if message else {})})
 
 
-def ended(reason, code, **more):
-    return {"reason": reason, "exitCode": code, **more}
+def ended(code, reason="Error", restarts=0, **more):
+    return container(restarts, terminated={"exitCode": code, "reason": reason, **more})
 
 
-def unschedulable(message):
-    return pod(conditions=[{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}])
+def loop(code, reason="Error", restarts=1, **more):
+    """The three states in which a container that fails again and again is met."""
+    last = {"exitCode": code, "reason": reason, **more}
+    return [pod(waits("CrashLoopBackOff", "back-off 10s restarting failed container=web pod=foo-1_shop(1-2-3)", restarts, last)),
+            pod(container(restarts + 1, last=last, running={})),
+            pod(ended(code, reason, restarts + 1, **more))]
 
 
-PULL = 'failed to pull and unpack image "localhost/none:v9": dial tcp 127.0.0.1:80: connect: connection refused'
-REASONS = {
-    "the image is absent, at first": (waiting("ErrImagePull", PULL), f"ErrImagePull: {PULL}"),
-    "the image is absent, later": (
-        waiting("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9": ErrImagePull: no such host'),
-        'ImagePullBackOff: Back-off pulling image "localhost/none:v9": ErrImagePull: no such host'),
-    "the image is absent and is never pulled": (
-        waiting("ErrImageNeverPull", 'Container image "localhost/none:v9" is not present with pull policy of Never'),
-        'ErrImageNeverPull: Container image "localhost/none:v9" is not present with pull policy of Never'),
-    "the image's name is none": (
-        waiting("InvalidImageName", 'Failed to apply default image tag "Bad//Name": couldn\'t parse image name'),
-        'InvalidImageName: Failed to apply default image tag "Bad//Name": couldn\'t parse image name'),
-    "the container has just ended with an error": (
-        pod("foo-1", container(terminated=ended("Error", 3))), "Error: exit code 3"),
-    "the container ends with an error each time": (
-        waiting("CrashLoopBackOff", "back-off 10s restarting failed container=web pod=crash", last=ended("Error", 3)),
-        "CrashLoopBackOff: back-off 10s restarting failed container=web pod=crash; it last ended with Error, exit code 3"),
-    "the container runs again after an error, and is not ready": (
-        pod("foo-1", container(running={}, last=ended("Error", 3))), "Error: exit code 3"),
-    "the command is not there": (
-        waiting("RunContainerError", 'runc create failed: exec: "/nope": stat /nope: no such file or directory'),
-        'RunContainerError: runc create failed: exec: "/nope": stat /nope: no such file or directory'),
-    "the command is not there, later": (
-        waiting("CrashLoopBackOff", "back-off 10s", last=ended("StartError", 128)),
-        "CrashLoopBackOff: back-off 10s; it last ended with StartError, exit code 128"),
-    "a ConfigMap is missing": (
-        waiting("CreateContainerConfigError", 'configmap "nope" not found'),
-        'CreateContainerConfigError: configmap "nope" not found'),
-    "the volume of a Secret is missing": (
-        waiting("ContainerCreating"), "ContainersNotReady: containers with unready status: [web]"),
-    "there is too little memory": (pod("foo-1", container(terminated=ended("OOMKilled", 137))), "OOMKilled: exit code 137"),
-    "there is too little memory, later": (
-        waiting("CrashLoopBackOff", "back-off 10s", last=ended("OOMKilled", 137)),
-        "CrashLoopBackOff: back-off 10s; it last ended with OOMKilled, exit code 137"),
-    "the liveness probe fails": (
-        waiting("CrashLoopBackOff", "back-off 10s", last=ended("Completed", 0)),
-        "CrashLoopBackOff: back-off 10s; it last ended with Completed, exit code 0"),
-    "the readiness probe fails": (
-        pod("foo-1", container(running={})), "ContainersNotReady: containers with unready status: [web]"),
-    "no node has enough": (
-        unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate."),
-        "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate"),
-    "no node fits": (
-        unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."),
-        "Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector"),
-    "the container has done its work": (
-        pod("foo-1", container(terminated=ended("Completed", 0)),
-            conditions=[{"type": "Ready", "status": "False", "reason": "PodCompleted"}]), "PodCompleted"),
-    "an init container fails": (
-        pod("foo-1", container(waiting={"reason": "PodInitializing"}),
-            initContainerStatuses=[container(waiting={"reason": "CrashLoopBackOff", "message": "back-off 10s"},
-                                             last=ended("Error", 1))]),
-        "CrashLoopBackOff: back-off 10s; it last ended with Error, exit code 1"),
-    "a readiness gate is not fulfilled": (
-        pod("foo-1", container(ready=True, running={}), conditions=[
-            *READY[:1], {"type": "ContainersReady", "status": "True"},
-            {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "message": "x.io/gate is missing"}]),
-        "ReadinessGatesNotReady: x.io/gate is missing"),
+def event(reason, message, count=1, about="foo-1", field="spec.containers{web}", **more):
+    involved = {"kind": "Pod", "uid": f"uid of {about}", "name": about, **({"fieldPath": field} if field else {})}
+    return {"type": "Warning", "reason": reason, "message": message, "count": count, "involvedObject": involved, **more}
+
+
+def unschedulable(message, reason="Unschedulable"):
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    return pod(conditions=[condition], containerStatuses=None)
+
+
+def diagnose(*pods, events=(), failure="", current=2):
+    item = rc("foo", 2, current=current, available=0)
+    if failure:
+        item["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}]
+    return causes(Controller.from_api(item), pods, events)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What shows itself over time, and what has to be told of it each time."""
+
+    kind: str
+    #: Of the last sample.
+    sentence: str
+    suggestion: str
+    #: In each sample, (pod, its events), or the ReplicaFailure condition's message.
+    samples: t.Sequence[t.Any]
+    #: A letter for each sample: F where waiting does not help.
+    fatal: str
+    #: Of the last sample: container and whether its previous run is meant.
+    log: tuple[str, bool] = ("", False)
+
+
+WEB = "pod foo-1, container web: "
+MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resolve reference "localhost/none:v9": '
+           'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial tcp 127.0.0.1:80: connect: connection refused')
+PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'), event("Failed", "Error: ErrImagePull"),
+               event("Failed", "Error: ImagePullBackOff")]
+LOST_REGISTRY = "the node real-1 cannot reach the registry: check its name in the image, DNS, proxy and certificate there"
+NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": shop/web:v9: not found')
+DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": pull access denied, '
+          'repository does not exist or may require authorization: server message: insufficient_scope: authorization failed')
+NEVER = 'Container image "localhost/none:v9" is not present with pull policy of Never'
+BAD_NAME = 'Failed to apply default image tag "Bad//Name": couldn\'t parse image name "Bad//Name": invalid reference format'
+RUNC = ('failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to '
+        'start container process: exec: "/nope": stat /nope: no such file or directory: unknown')
+MOUNT = 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'
+LIVENESS = "Liveness probe failed: HTTP probe failed with statuscode: 503"
+STARTUP = "Startup probe failed: dial tcp 10.124.1.7:8080: connect: connection refused"
+READINESS = "Readiness probe failed: HTTP probe failed with statuscode: 503"
+NO_ROOM = "No preemption victims found for incoming pod."
+CREATING = pod(waits("ContainerCreating"))
+LIVELY = {"livenessProbe": {"failureThreshold": 3}}
+LET_OLD_GO = "or let old pods go first: max_surge=0 max_unavailable=1"
+LOGS = "kubectl -n shop logs foo-1 -c web"
+
+CASES = {
+    "the image cannot be pulled": Case(
+        "image", f'{WEB}ImagePullBackOff: Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}', LOST_REGISTRY,
+        [(CREATING, PULL_EVENTS[:2]), (pod(waits("ErrImagePull", MISSING)), PULL_EVENTS), (pod(waits("ErrImagePull")), PULL_EVENTS),
+         (pod(waits("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')), PULL_EVENTS),
+         (pod(waits("ImagePullBackOff", f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])], "FFFFF"),
+    "there is no such image": Case(
+        "image", f"{WEB}ErrImagePull: {NOT_FOUND}", "there is no such image or tag: was it pushed?",
+        [(pod(waits("ErrImagePull", NOT_FOUND)), [])], "F"),
+    "the registry refuses the pull": Case(
+        "image", f"{WEB}ErrImagePull: {DENIED}",
+        "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount",
+        [(pod(waits("ErrImagePull", DENIED)), [])], "F"),
+    "the image is absent and is never pulled": Case(
+        "image", f"{WEB}ErrImageNeverPull: {NEVER}",
+        "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template",
+        [(CREATING, [event("ErrImageNeverPull", NEVER), event("Failed", "Error: ErrImageNeverPull")]),
+         (pod(waits("ErrImageNeverPull", NEVER)), [])], "FF"),
+    "the image's name is none": Case(
+        "image-name", f"{WEB}InvalidImageName: {BAD_NAME}",
+        "correct the image's name: lower case, one tag or digest, no empty part",
+        [(CREATING, [event("InspectFailed", BAD_NAME), event("Failed", "Error: InvalidImageName")]),
+         (pod(waits("InvalidImageName", BAD_NAME)), [])], "FF"),
+    "the container ends with an error each time": Case(
+        "crash", f"{WEB}CrashLoopBackOff: exit code 3, restarted once",
+        f"its log says why: {LOGS} --previous",
+        [(pod(ended(3)), []), (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
+         *((each, [event("BackOff", "Back-off restarting failed container web in pod foo-1")]) for each in loop(3)[::-1])],
+        "NNFFF", ("web", True)),
+    "the container left a message when it ended": Case(
+        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432", f"its log says why: {LOGS}",
+        [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF", ("web", False)),
+    "the program breaks": Case(
+        "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
+        f"the program itself fails, often because the image is built for another processor; its log: {LOGS} --previous",
+        [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
+    "the process ends without an error": Case(
+        "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
+        "its process ends by itself: it must keep running in the foreground; check command and args",
+        [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF", ("web", True)),
+    "there is too little memory": Case(
+        "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
+        "raise resources.limits.memory of container web (now 16Mi), or find out what takes so much",
+        [(pod(ended(137, "OOMKilled"), spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
+         *(({**each, "spec": {"containers": [{"name": "web", "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
+           for each in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
+    "the command is not there": Case(
+        "command", f"{WEB}StartError: {RUNC}", "compare command and args in the template with what is in the image",
+        [(CREATING, [event("Failed", f"Error: {RUNC}")]), (pod(waits("RunContainerError", RUNC)), []),
+         *((each, []) for each in loop(128, "StartError", message=RUNC))], "FFFFF"),
+    "an init container fails": Case(
+        "init-crash", "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
+        "its log says why: kubectl -n shop logs foo-1 -c setup --previous",
+        [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), []) for each in loop(1)[::-1]],
+        "FFF", ("setup", True)),
+    "an init container's image cannot be pulled": Case(
+        "init-image", f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND}",
+        "there is no such image or tag: was it pushed?",
+        [(pod(waits("PodInitializing"), init=waits("PodInitializing")),
+          [event("Failed", f'Failed to pull image "shop/web:v9": {NOT_FOUND}', field="spec.initContainers{setup}")]),
+         (pod(waits("PodInitializing"), init=waits("ErrImagePull", NOT_FOUND)), [])], "FF"),
+    "a ConfigMap is missing": Case(
+        "configuration", f'{WEB}CreateContainerConfigError: configmap "nope" not found',
+        "create the configmap nope, or correct its name in the template: kubectl -n shop get configmap",
+        [(CREATING, [event("Failed", 'Error: configmap "nope" not found')]),
+         (pod(waits("CreateContainerConfigError", 'configmap "nope" not found')), [])], "FF"),
+    "a key of a Secret is missing": Case(
+        "configuration", f"{WEB}CreateContainerConfigError: couldn't find key password in Secret shop/db",
+        "add the key password to the Secret db, or correct it in the template",
+        [(pod(waits("CreateContainerConfigError", "couldn't find key password in Secret shop/db")), [])], "F"),
+    "the volume of a Secret is missing": Case(
+        "configuration", f"pod foo-1: FailedMount: {MOUNT}",
+        "create the secret nope, or correct its name in the template: kubectl -n shop get secret",
+        [(CREATING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
+    "a volume cannot be attached": Case(
+        "volume", 'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
+        "the volume serves one node at a time: let the old pod go first: max_surge=0 max_unavailable=1",
+        [(CREATING, [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
+                           field="")])], "N"),
+    "a volume cannot be mounted": Case(
+        "volume", 'pod foo-1: FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
+        "see whether the volume exists and node real-1 can reach it: kubectl -n shop describe pod foo-1",
+        [(CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
+                           field="")])], "N"),
+    "the network of a pod cannot be made": Case(
+        "sandbox", 'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" failed',
+        "network or container runtime of node real-1 fail: kubectl describe node real-1",
+        [(CREATING, [event("FailedCreatePodSandBox", 'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
+        "N"),
+    "the readiness probe fails": Case(
+        "readiness", f"{WEB}Unhealthy: {READINESS}",
+        f"see what the container answers to its readinessProbe: {LOGS}",
+        [(pod(container(running={})), [event("Unhealthy", READINESS, count)]) for count in (2, 25)], "NN", ("web", False)),
+    "the readiness probe fails in many ways": Case(
+        "readiness", f"{WEB}Unhealthy: (combined from similar events): {READINESS}",
+        f"see what the container answers to its readinessProbe: {LOGS}",
+        [(pod(container(running={})), [event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
+                                       event("Unhealthy", f"(combined from similar events): {READINESS}")])],
+        "N", ("web", False)),
+    "the liveness probe kills": Case(
+        "liveness", f"{WEB}Unhealthy: {LIVENESS}; restarted once",
+        "look at what the probe asks; a container that starts slowly needs a startupProbe",
+        [(pod(container(running={}), spec=LIVELY), [event("Unhealthy", LIVENESS, 2)]),
+         *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVELY), [event("Unhealthy", LIVENESS, 3 * times)])
+           for times, code in ((1, 0), (2, 137))),
+         (loop(0, "Completed")[0], [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
+    "the startup probe kills": Case(
+        "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
+        "look at what the probe asks, or give it more time: startupProbe.failureThreshold x periodSeconds",
+        [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})), [event("Unhealthy", STARTUP, 3)]),
+         (loop(143, restarts=3)[0], [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
+    "no node has enough cpu": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
+        f"add nodes, lower resources.requests.cpu, {LET_OLD_GO}",
+        [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are "
+                        "available: 1 Preemption is not helpful for scheduling."), [])], "N"),
+    "no node has enough memory": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient "
+        "memory", f"add nodes, lower resources.requests.memory, {LET_OLD_GO}",
+        [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient memory. preemption: 0/4 "
+                        f"nodes are available: 4 {NO_ROOM}"), [])], "N"),
+    "no node has another kind of room": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 Too many pods", f"add nodes, {LET_OLD_GO}",
+        [(unschedulable(f"0/4 nodes are available: 4 {what}."), []) for what in ("Insufficient nvidia.com/gpu", "Too many pods")],
+        "NN"),
+    "no node has the labels": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector",
+        "compare nodeSelector and nodeAffinity in the template with: kubectl get nodes --show-labels",
+        [(unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "N"),
+    "no node is far enough from the others": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules",
+        "podAffinity, podAntiAffinity or topologySpreadConstraints leave no node: relax them, add nodes, "
+        f"{LET_OLD_GO}",
+        [(unschedulable("0/4 nodes are available: 4 node(s) didn't match pod topology spread constraints."), []),
+         (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."), [])], "NN"),
+    "no node tolerates it": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}",
+        "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep Taints",
+        [(unschedulable("0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}."), [])], "N"),
+    "every node is cordoned": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
+        "nodes are cordoned: kubectl get nodes; kubectl uncordon NODE",
+        [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
+    "a scheduling gate is closed": Case(
+        "unschedulable", "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
+        "whoever set spec.schedulingGates must remove them: kubectl -n shop get pod foo-1 -o jsonpath='{.spec.schedulingGates}'",
+        [(unschedulable("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"), [])], "N"),
+    "a volume claim is pending": Case(
+        "claim", "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims",
+        "see why the claim is not bound (storage class, provisioner, size): kubectl -n shop describe pvc",
+        [(unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"), []),
+         (unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims."), [])], "NN"),
+    "a volume claim is missing": Case(
+        "claim", 'pod foo-1: Unschedulable: persistentvolumeclaim "nope" not found',
+        "create the PersistentVolumeClaim nope or correct its name in the template: kubectl -n shop get pvc",
+        [(unschedulable('persistentvolumeclaim "nope" not found. preemption: 0/4 nodes are available: 4 not helpful.'), [])], "F"),
+    "the quota is used up": Case(
+        "quota", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, '
+        "used: pods=4, limited: pods=4",
+        "raise the quota (kubectl edit quota small) or let old pods go first: max_surge=0 max_unavailable=1",
+        ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'], "N"),
+    "the quota wants limits": Case(
+        "quota", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu '
+        "for: web", "the quota cpu wants each container to say its limits.cpu for: web: add it to resources in the template",
+        ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
+    "a LimitRange refuses": Case(
+        "limit-range", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: maximum cpu usage per Container is 1, '
+        "but limit is 2", "change resources in the template, or the LimitRange: kubectl describe limitrange",
+        ['pods "foo-x" is forbidden: maximum cpu usage per Container is 1, but limit is 2'], "F"),
+    "the ServiceAccount is missing": Case(
+        "service-account", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: error looking up service account '
+        'shop/nope: serviceaccount "nope" not found',
+        "create it (kubectl create serviceaccount nope) or correct serviceAccountName in the template",
+        ['pods "foo-" is forbidden: error looking up service account shop/nope: serviceaccount "nope" not found'], "F"),
+    "a policy refuses": Case(
+        "admission", "ReplicationController foo: FailedCreate: pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' "
+        "with binding 'no-latest' denied request: no :latest",
+        "change the template as the message says; the rule: kubectl get validatingadmissionpolicy no-latest -o yaml",
+        ["pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'no-latest' denied request: no :latest"],
+        "F"),
+    "a webhook refuses": Case(
+        "admission", 'ReplicationController foo: FailedCreate: admission webhook "w.example.com" denied the request: no team label',
+        "change the template as the message says, or ask whoever runs the webhook w.example.com",
+        ['admission webhook "w.example.com" denied the request: no team label'], "F"),
+    "a webhook does not answer": Case(
+        "webhook", 'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook "w.example.com": '
+        "failed to call webhook: connection refused", "the webhook w.example.com does not answer: see that its pods run",
+        ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connection refused'], "N"),
+    "PodSecurity refuses": Case(
+        "admission", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: violates PodSecurity '
+        '"restricted:latest": runAsNonRoot != true',
+        "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed",
+        ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'], "F"),
+    "the node does not answer": Case(
+        "node", "pod foo-1: NodeNotReady: node real-1 has stopped answering",
+        "kubectl describe node real-1; its pods are replaced 5 minutes after it went, unless it comes back",
+        [(pod(container(ready=True, running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
+              message="Node real-1 which was running pod foo-1 is unresponsive"), []),
+         (pod(container(ready=True, running={}), conditions=[{"type": "Ready", "status": "False"}]),
+          [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
+    "the pod was evicted": Case(
+        "evicted", "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi",
+        "it is replaced; if that goes on, raise its requests to what it uses, or look at: kubectl describe node real-1",
+        [(pod(container(running={}), conditions=[*conditions(), {
+            "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "The node was low"}]), []),
+         (pod(ended(137), phase="Failed", reason="Evicted",
+              message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "), [])], "NN"),
+    "the node has no room after all": Case(
+        "refused-by-node", "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
+        "the node real-1 refuses it and it is replaced: kubectl describe node real-1",
+        [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
+    "a finalizer keeps the pod": Case(
+        "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
+        "whoever set the finalizer must remove it: kubectl -n shop get pod foo-1 -o jsonpath='{.metadata.finalizers}'",
+        [(pod(ended(0, "Completed"), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 0,
+                                               "finalizers": ["example.com/hold"]}), [])], "N"),
+    "the node cannot end the pod": Case(
+        "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
+        "the node real-1 cannot end its containers: kubectl describe node real-1",
+        [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
+          [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])], "N"),
+    "a readiness gate is closed": Case(
+        "readiness-gate", 'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate "x.io/gate" does not '
+        "exist",
+        "whoever sets the pod's readiness gate has not done so (often a load balancer): kubectl -n shop describe pod foo-1",
+        [(pod(container(ready=True, running={}), conditions=[
+            {"type": "ContainersReady", "status": "True"},
+            {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
+             "message": 'corresponding condition of pod readiness gate "x.io/gate" does not exist.'}]), [])], "N"),
+    "the kubelet says something new": Case(
+        "start", f"{WEB}CreateContainerError: context deadline exceeded", "kubectl -n shop describe pod foo-1",
+        [(pod(waits("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
 
-def why(*pods, replicas=2, current=2, available=0, failure=""):
-    item = rc("foo", replicas, current=current, available=available)
-    if failure:
-        item["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": failure}]
-    head, _, rest = why_not_available(Controller.from_api(item), pods).partition("; ")
-    assert head == f"foo has {available} of {replicas} available"
-    return rest
+def look(sample):
+    return diagnose(failure=sample) if isinstance(sample, str) else diagnose(sample[0], events=sample[1])
 
 
-@pytest.mark.parametrize("pod, expected", REASONS.values(), ids=REASONS)
-def test_the_reason_is_told_when(pod, expected):
-    assert why(pod) == f"pod foo-1: {expected}"
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_sample_shows_the_same_kind(case):
+    first = [look(sample)[0] for sample in case.samples]
+
+    assert [cause.kind for cause in first] == [case.kind] * len(case.samples)
+    assert "".join("F" if cause.is_fatal else "N" for cause in first) == case.fatal
 
 
-@pytest.mark.parametrize("pod", [
-    pod("foo-1", container(ready=True, running={}), conditions=READY),
-    pod("foo-1", container(ready=True, running={}, last=ended("Error", 3)), conditions=READY),
-    pod(conditions=[]),
-    {"metadata": {"name": "foo-1"}},
-], ids=["ready", "ready after a restart", "just created", "without a status"])
-def test_a_pod_with_nothing_to_tell_is_not_mentioned(pod):
-    assert why(pod) == ""
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_sentence_and_what_to_do(case):
+    (cause,) = look(case.samples[-1])
+
+    assert cause.sentence == case.sentence
+    assert cause.suggestion == case.suggestion
+    assert (cause.container, cause.is_restarted) == case.log
+    assert cause.pod == ("" if isinstance(case.samples[-1], str) else "foo-1")
+
+
+@pytest.mark.parametrize("pod, events", [
+    (pod(), []),
+    (pod(conditions=[]), []),
+    (pod(conditions=None, containerStatuses=None), []),
+    (CREATING, []),
+    (CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "kube-api-access-x" : failed to sync configmap cache: '
+                                     "timed out waiting for the condition", field="")]),
+    (CREATING, [event("FailedCreatePodSandBox", "Failed to create pod sandbox: timeout", field="")]),
+    (pod(waits("PodInitializing"), init=container(running={})), []),
+    (pod(waits("PodInitializing"), init=ended(0, "Completed")), []),
+    (pod(container(running={}), init={**ended(0, "Completed"), "ready": True}), []),
+    (pod(container(running={})), []),
+    (pod(container(running={})), [event("Unhealthy", "Readiness probe failed: dial tcp: connect: connection refused")]),
+    (pod(container(running={})), [event("Unhealthy", LIVENESS), event("Unhealthy", STARTUP)]),
+    (pod(container(running={})), [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}')]),
+    (pod(container(running={})), [event("FailedMount", MOUNT, 3, field="")]),
+    (pod(container(ready=True, running={}), conditions=conditions("True")), [event("Unhealthy", READINESS, 9)]),
+    (pod(container(7, ready=True, running={}, last={"exitCode": 3}), conditions=conditions("True")), []),
+    (pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30,
+                                          "finalizers": ["example.com/hold"]}), [event("Unhealthy", READINESS, 9)]),
+    (CREATING, [event("FailedMount", MOUNT, about="bar-1"), event("Failed", f"Error: {RUNC}", about="")]),
+    (pod(container(running={})), [event("Unhealthy", READINESS, 9, field="spec.containers{sidecar}")]),
+], ids=["new", "no conditions", "null lists", "creating", "the kubelet's cache is late", "a sandbox fails once", "init runs",
+        "init ends", "init done", "running", "one readiness failure", "one failure of each probe", "pulled after all",
+        "mounted after all", "ready after probes failed", "ready after restarts, or not yet for min_ready_seconds",
+        "terminating within its grace", "events of others", "a probe of another container"])
+def test_a_pod_that_starts_or_is_healthy_gives_none(pod, events):
+    assert diagnose(pod, events=events) == []
 
 
 def named(name, reason):
-    return {**waiting(reason, f"message of {name}"), "metadata": {"name": name}}
+    return pod(waits(reason, f"message of {name}"), name=name)
 
 
-def test_each_reason_is_told_once_with_a_pod_as_example_and_a_count():
-    pods = [named("foo-3", "ErrImagePull"), named("foo-2", "CrashLoopBackOff"), named("foo-1", "ErrImagePull"),
-            named("foo-4", "ErrImagePull")]
+def test_each_kind_is_told_once_with_a_pod_as_example_and_a_count():
+    pods = [named("foo-3", "ErrImagePull"), named("foo-2", "SomethingNew"), named("foo-1", "ImagePullBackOff"),
+            named("foo-4", "ErrImagePull"), named("foo-5", "SomethingNew")]
 
-    assert why(*pods) == ("pod foo-1: ErrImagePull: message of foo-1 (and 2 more); "
-                          "pod foo-2: CrashLoopBackOff: message of foo-2")
-
-
-def test_a_quota_is_told_before_what_pods_say():
-    assert why(waiting("ErrImagePull"), failure='pods "foo-" is forbidden: exceeded quota') == (
-        'pods cannot be created: pods "foo-" is forbidden: exceeded quota; pod foo-1: ErrImagePull')
+    assert [cause.sentence for cause in diagnose(*pods)] == [
+        "pod foo-1, container web: ImagePullBackOff: message of foo-1 (and 2 more pods)",
+        "pod foo-2, container web: SomethingNew: message of foo-2 (and 1 more pod)"]
 
 
-@pytest.mark.parametrize("current, pods, expected", [
-    (0, [], "2 pods have not been created"),
-    (2, [], ""),
-    (1, [waiting("ErrImagePull")], "pod foo-1: ErrImagePull"),
-], ids=["none made", "all made", "a pod tells more"])
-def test_pods_that_are_not_there_are_counted_when_nothing_else_is_known(current, pods, expected):
-    assert why(*pods, current=current) == expected
+def test_what_is_fatal_comes_first_and_is_the_example():
+    crashed_once = pod(ended(3), name="foo-1")
+    crashes = pod(waits("CrashLoopBackOff", restarts=2, last={"exitCode": 3, "reason": "Error"}), name="foo-2")
+
+    found = diagnose(crashed_once, crashes, failure="exceeded quota: small, requested: pods=1")
+
+    assert [(cause.kind, cause.pod, cause.pods, cause.is_fatal) for cause in found] == [
+        ("crash", "foo-2", 2, True), ("quota", "", 1, False)]
 
 
-def test_a_message_of_many_lines_becomes_one_of_bounded_length():
-    told = why(waiting("ErrImagePull", "line\n   after line " * 100))
+def test_each_container_of_a_pod_is_looked_at():
+    both = pod(waits("ErrImagePull", "gone"), {**ended(3), "name": "proxy"})
 
-    assert "\n" not in told and "line after line" in told
-    assert len(told) < 550
+    assert [cause.sentence for cause in diagnose(both)] == [
+        "pod foo-1, container web: ErrImagePull: gone",
+        "pod foo-1, container proxy: Error: exit code 3, not restarted yet"]
+
+
+def test_a_sidecar_is_no_init_container():
+    item = pod(waits("PodInitializing"), init=loop(3)[0]["status"]["containerStatuses"][0])
+    item["spec"]["initContainers"] = [{"name": "setup", "restartPolicy": "Always"}]
+
+    (cause,) = diagnose(item)
+
+    assert (cause.kind, cause.place) == ("crash", "pod foo-1, sidecar container setup")
+
+
+def test_a_crash_is_not_taken_for_a_kill_by_a_probe_that_failed_too_seldom():
+    crashed = {**loop(3)[0], "spec": {"containers": [{"name": "web", **LIVELY}]}}
+
+    assert [cause.kind for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
+
+
+def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created():
+    (cause,) = diagnose(failure='admission webhook "w.example.com" denied the request: keep', current=3)
+
+    assert (cause.kind, cause.reason) == ("admission", "FailedDelete")
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end():
+    (cause,) = diagnose(pod(waits("ErrImagePull", "first\n  line " + "and more " * 100 + "the true reason")))
+
+    assert len(cause.message) == diagnosis.LONGEST_MESSAGE
+    assert cause.message.startswith("first line and more ") and cause.message.endswith(" more the true reason")
+
+
+def test_the_summary_counts_and_tells_each_cause():
+    controller = Controller.from_api(rc("foo", 2, available=0))
+
+    assert why_not_available(controller, [named("foo-1", "ErrImagePull")]) == (
+        "foo has 0 of 2 available; pod foo-1, container web: ErrImagePull: message of foo-1")
+    none_made = Controller.from_api(rc("foo", 2, current=0))
+    assert why_not_available(none_made, []) == "foo has 0 of 2 available; 2 pods have not been created"
+
+
+ANYTHING = st.sampled_from([None, "", 0, 7, [], {}, [None], [[]], {"reason": None}, "x"])
+
+
+def places(item: t.Any, path: tuple = ()) -> list[tuple]:
+    """The path to everything in an object."""
+    inner = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    return [path, *(deeper for key, value in inner for deeper in places(value, (*path, key)))]
+
+
+@given(st.data())
+def test_no_mutilated_object_raises(data):
+    """Anything may be missing or something else; what is told are still causes."""
+    case = data.draw(st.sampled_from([each for each in CASES.values() if not isinstance(each.samples[0], str)]))
+    looked_at = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.samples))]
+    for _time in range(data.draw(st.integers(1, 4))):
+        *path, last = data.draw(st.sampled_from([path for path in places(looked_at) if len(path) > 1]))
+        inner: t.Any = looked_at
+        for key in path:
+            inner = inner[key]
+        if isinstance(inner, dict) and data.draw(st.booleans()):
+            del inner[last]
+        else:
+            inner[last] = data.draw(ANYTHING)
+    pods, events = looked_at
+
+    for cause in diagnose(pods, events=events):
+        assert isinstance(cause, Cause) and isinstance(cause.sentence, str)

@@ -35,7 +35,10 @@ def plan(request: Request, seen: Observed) -> Decision:
     """
     if seen.foo:
         _refuse_owned(request, seen.foo)
-        _refuse_going_or_broken(request, seen.foo)
+        if seen.foo.is_deleting and seen.next and seen.next.partner_uid == seen.foo.uid:
+            # The rows below without foo are about to hold.
+            return Wait(f"{seen.foo.name} is gone, which somebody deletes")
+        _refuse_going_or_broken(request, seen.foo, seen.next)
         _refuse_next(request, seen.foo)
     if seen.kubectl_left:
         raise _interrupted_kubectl(request, seen)
@@ -300,15 +303,19 @@ def _refuse_owned(request: Request, foo: Controller) -> None:
                            next_command=f"update {foo.owner} instead")
 
 
-def _refuse_going_or_broken(request: Request, foo: Controller) -> None:
+def _refuse_going_or_broken(request: Request, foo: Controller, next: Controller | None) -> None:
     if foo.is_deleting:
-        raise RolloutError("it is being deleted", where=_where(request))
+        raise RolloutError("it is being deleted", where=_where(request),
+                           next_command=f"kubectl -n {request.namespace} get rc {foo.name} -o jsonpath='{{.metadata.finalizers}}' "
+                           f"if it does not go")
     if takeover.is_closed(foo) and identity.TAKEOVER not in foo.annotations:
+        orphan = f"kubectl -n {request.namespace} delete rc {next.name} --cascade=orphan; " if next else ""
         raise RolloutError(
             f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template is closed by "
             f"the priority class {takeover.CLOSED}, and pods may be without an owner", where=_where(request),
-            next_command=f"kubectl -n {request.namespace} edit rc {foo.name}: remove priorityClassName from the template, set the "
-            f"label {request.label_key} of selector and template to that of the pods, and replicas to their number")
+            next_command=f"{orphan}kubectl -n {request.namespace} edit rc {foo.name}: remove priorityClassName from the "
+            f"template, set the label {request.label_key} of selector and template to that of the pods, and replicas to their "
+            f"number")
 
 
 def _refuse_rivals(request: Request, seen: Observed, template: Json, name: str) -> None:

@@ -185,14 +185,15 @@ class Namespace:
 
     # The code under test
 
-    def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, **params: t.Any) -> Json:
+    def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, say: t.Callable[[str], None] = lambda line: None,
+             **params: t.Any) -> Json:
         """Run the module's work in this process; the result has the requests that were sent as well."""
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace)
         if kill:
             kill(gateway)
         try:
-            result = driver.run(request, gateway, driver.Clock())
+            result = driver.run(request, gateway, driver.Clock(), say)
         finally:
             gateway.close()
         return {**result, "requests": gateway.requests}

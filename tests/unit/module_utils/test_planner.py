@@ -105,6 +105,8 @@ FORWARD = {
         (KEPT, [rc(), rc("rival")], ("annotate", "foo", None, "partner bar")),
     "yes, yes, next is being deleted: wait":
         (UPDATE, [old(0), new(3, deletionTimestamp=NOW)], ("wait", f"{NEXT} is gone")),
+    "yes, yes, somebody deletes foo: wait until one of the rows without foo holds":
+        (UPDATE, [old(2, deletionTimestamp=NOW), new(1)], ("wait", "foo is gone, which somebody deletes")),
     "yes, yes, next's uid not yet on foo: fill it in":
         (UPDATE, [old(marks={identity.PARTNER_UID: None}), new()], ("annotate", "foo", 0, "updating, 0 desired")),
     "yes, yes, foo has lost all its marks: they are repaired":
@@ -255,12 +257,19 @@ REFUSED = {
     "back, no foo but its next: not found, and that is said":
         (BACK, [new(3)], "there is no such ReplicationController", f"its update had begun: {NEXT} is there (myimage:v2)", ""),
     "foo is being deleted":
-        (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "", ""),
+        (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
+         "kubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}' if it does not go"),
     "foo's template is closed and the mark of the takeover is gone":
         (BACK, [closed()], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template "
          f"is closed by the priority class {CLOSED}, and pods may be without an owner", "",
          "kubectl -n default edit rc foo: remove priorityClassName from the template, set the label kubernetes.io/deployment of "
          "selector and template to that of the pods, and replicas to their number"),
+    "foo's template is closed, the mark of the takeover is gone, and next is there":
+        (BACK, [closed(), new(3)], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its "
+         f"template is closed by the priority class {CLOSED}, and pods may be without an owner", "",
+         f"kubectl -n default delete rc {NEXT} --cascade=orphan; kubectl -n default edit rc foo: remove priorityClassName from "
+         "the template, set the label kubernetes.io/deployment of selector and template to that of the pods, and replicas to "
+         "their number"),
     "yes, -, else: another controller selects the pods that next would have":
         (UPDATE, [rc(), rc("rival"), rc("apart", label="another")], RIVAL, "",
          f"{ROLL} 'name=foo next_name={NEXT} image=myimage:v2'"),

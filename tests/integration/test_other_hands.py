@@ -1,0 +1,321 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Somebody else has a hand in it while the task is at work: the table of docs/how-it-works.md, row by row.
+
+Each deed is done by a thread of its own, at a moment that the task's own progress line tells. What the same deeds do between
+a kill and the next task is in test_resume.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from namespace import eventually, manifest, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+REPLICAS = 4
+
+#: Progress lines: half way; foo has next's template; next goes, and its pods are nobody's; foo adopts them.
+MIDDLE, PARKED, WINDOW, ADOPTING = "scale foo: 3 -> 2", "rename foo", "delete foo-", "restore foo: 0 -> 4"
+
+
+class Hand:
+    """Does something at a moment, in a thread of its own, while the task goes on.
+
+    But where foo is parked the task waits for it: the moment is too short on a busy machine.
+    """
+
+    def __init__(self, moment, deed):
+        self.moment, self.deed = moment, deed
+        self.thread = None
+        self.error = None
+
+    def __call__(self, line):
+        if self.thread is None and line.startswith(self.moment):
+            self.thread = threading.Thread(target=self._act)
+            self.thread.start()
+            if self.moment == PARKED:
+                self.thread.join()
+
+    def _act(self):
+        try:
+            self.deed()
+        except Exception as error:
+            self.error = error
+
+    def join(self):
+        """Raises what went wrong with the deed."""
+        assert self.thread, f"the task never said: {self.moment}"
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        if self.error:
+            raise self.error
+
+
+def rolled(namespace, moment, deed, **params):
+    """Roll foo to v2 while somebody else does something; the result, or the error."""
+    hand = Hand(moment, deed)
+    began = time.monotonic()
+    try:
+        end = namespace.roll(say=hand, **{"image": "myimage:v2", "progress_deadline": 10, **params})
+    except RolloutError as error:
+        end = error
+    hand.join()
+    assert time.monotonic() - began < 30
+    return end
+
+
+def next_of(namespace):
+    """Its name, unless it is on its way out, or None."""
+    others = {name: namespace.rc(name) for name in namespace.rcs() if name != "foo"}
+    return next((name for name, it in others.items() if it and "deletionTimestamp" not in it["metadata"]), None)
+
+
+def owner(pod):
+    return next((ref["uid"] for ref in pod["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
+
+
+def pods_of(namespace, name="foo"):
+    uid = namespace.rc(name)["metadata"]["uid"]
+    return [pod for pod in namespace.pods() if owner(pod) == uid]
+
+
+def is_finished(namespace, replicas=REPLICAS):
+    """foo alone, at v2, in its size, open, without marks."""
+    if namespace.rcs() != ["foo"]:
+        return False
+    foo = namespace.rc()
+    namespace.until_available("foo", foo["spec"]["replicas"])
+    return (len(pods_of(namespace)) == foo["spec"]["replicas"] == replicas
+            and all(pod["spec"]["containers"][0]["image"] == "myimage:v2" for pod in pods_of(namespace))
+            and "priorityClassName" not in foo["spec"]["template"]["spec"]
+            and not set(identity.MARKS) & set(foo["metadata"].get("annotations", ())))
+
+
+def goes_on(namespace, end, replicas=REPLICAS):
+    """The task ends well; or, where the deed came after its last look, does so when it is run again. Then it is unchanged."""
+    assert not isinstance(end, RolloutError), end.message
+    if not is_finished(namespace, replicas):
+        namespace.roll(image="myimage:v2", progress_deadline=10)
+        assert is_finished(namespace, replicas), namespace.end_state()
+    assert not namespace.roll(image="myimage:v2")["changed"]
+
+
+def named(namespace, name):
+    """A controller's name; None stands for next, which must be there."""
+    name = name or next_of(namespace)
+    assert name, "too late"
+    return name
+
+
+def scales(size, name="foo"):
+    return lambda namespace: namespace.patch(named(namespace, name), {"spec": {"replicas": size}})
+
+
+def deletes(name, policy="Background"):
+    return lambda namespace: namespace.remove(named(namespace, name), policy=policy)
+
+
+def recreates(namespace):
+    uid = namespace.rc()["metadata"]["uid"]
+    namespace.remove("foo")
+    eventually(lambda: (namespace.rc() or {"metadata": {}})["metadata"].get("uid") != uid, "the end of foo")
+    with contextlib.suppress(ApiException):  # the task may have been faster
+        namespace.create("replicationcontrollers", manifest(REPLICAS))
+
+
+def edits(namespace):
+    operations = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "myimage:by-hand"}]
+    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations, "application/json-patch+json")
+
+
+def removes_annotations(*names):
+    def remove(namespace):
+        for name in names:
+            namespace.patch(named(namespace, name), {"metadata": {"annotations": None}})
+    return remove
+
+
+def deletes_pods(number):
+    def delete(namespace):
+        for pod in namespace.pods()[:number]:
+            with contextlib.suppress(ApiException):  # the task may have been faster
+                namespace.remove(pod["metadata"]["name"], resource="pods")
+    return delete
+
+
+def relabels(key, image):
+    """Give one of the pods with that image another value of a label."""
+    def relabel(namespace):
+        for pod in namespace.pods():
+            if pod["spec"]["containers"][0]["image"] == image:
+                with contextlib.suppress(ApiException):  # this one the task has just made superfluous
+                    return namespace.patch(pod["metadata"]["name"], {"metadata": {"labels": {key: "another"}}}, resource="pods")
+        raise AssertionError("too late")
+    return relabel
+
+
+def adds_pod(namespace):
+    """A pod of nobody with the labels of foo's."""
+    spec = manifest(image="other:v1")["spec"]["template"]["spec"]
+    namespace.create("pods", {"metadata": {"name": "bare", "labels": {"app": "foo"}}, "spec": spec})
+
+
+# Where the task goes on to its end. After each moment: how many pods may be there besides foo's.
+GOES_ON = {
+    "foo is scaled up": (scales(6), {MIDDLE: 0, PARKED: 0, WINDOW: 0}),
+    "foo is scaled to 0": (scales(0), {MIDDLE: 0, ADOPTING: 0}),
+    "next is scaled up": (scales(7, None), {MIDDLE: 0}),
+    "next is scaled to 0": (scales(0, None), {MIDDLE: 0, PARKED: 0}),
+    "next is deleted": (deletes(None), {MIDDLE: 0, PARKED: 0}),
+    "next is deleted without its pods": (deletes(None, "Orphan"), {MIDDLE: 0}),
+    "foo is deleted": (deletes("foo"), {MIDDLE: 0}),
+    "foo is deleted without its pods": (deletes("foo", "Orphan"), {MIDDLE: 2}),
+    "foo's template is edited": (edits, {MIDDLE: 0, PARKED: 0, WINDOW: 0}),
+    "foo loses its annotations": (removes_annotations("foo"), {MIDDLE: 0}),
+    "next loses its annotations": (removes_annotations(None), {MIDDLE: 0, PARKED: 0}),
+    "a pod is deleted": (deletes_pods(1), {MIDDLE: 0, WINDOW: 0}),
+    "all pods are deleted": (deletes_pods(99), {MIDDLE: 0, WINDOW: 0, ADOPTING: 0}),
+    "one of foo's pods gets another label": (relabels("app", "myimage:v1"), {MIDDLE: 1}),
+    "one of next's pods gets another label": (relabels("app", "myimage:v2"), {MIDDLE: 1, WINDOW: 1}),
+    "one of next's pods gets another deployment label": (
+        relabels(identity.DEPLOYMENT_LABEL, "myimage:v2"), {MIDDLE: 0, WINDOW: 1}),
+    "a pod of nobody's with foo's labels appears": (adds_pod, {MIDDLE: 0, WINDOW: 1}),
+}
+
+
+@pytest.mark.parametrize("what, moment", [(what, moment) for what, (_deed, moments) in GOES_ON.items() for moment in moments])
+def test_the_task_goes_on(namespace, what, moment):
+    deed, moments = GOES_ON[what]
+    namespace.make_foo(REPLICAS)
+
+    end = rolled(namespace, moment, lambda: deed(namespace))
+
+    replicas = namespace.rc()["spec"]["replicas"] if (what, moment) == ("foo is scaled to 0", ADOPTING) else REPLICAS
+    assert replicas in (0, REPLICAS)  # a size set after the takeover is the user's
+    goes_on(namespace, end, replicas)
+    strangers = uids(namespace.pods()) - uids(pods_of(namespace))
+    assert len(strangers) == moments[moment]
+
+
+@pytest.mark.parametrize("moment", [PARKED, WINDOW])
+def test_foo_is_deleted_while_it_takes_over(namespace, moment):
+    """Where next had gone by then, no controller is left, and the task says so: whoever creates foo again has its pods."""
+    namespace.make_foo(REPLICAS)
+
+    end = rolled(namespace, moment, lambda: namespace.remove("foo"))
+
+    if isinstance(end, RolloutError):
+        assert "no such ReplicationController" in end.what
+        eventually(lambda: namespace.rcs() == [], "the end of next")
+        before = uids(namespace.pods())
+        namespace.make_foo(REPLICAS)
+        assert len(before) == REPLICAS and uids(pods_of(namespace)) == before
+        end = namespace.roll(image="myimage:v2")
+    goes_on(namespace, end)
+
+
+@pytest.mark.parametrize("moment", [MIDDLE, PARKED, WINDOW, ADOPTING])
+def test_foo_is_deleted_and_created_again(namespace, moment):
+    """Refused where there is a next that was made for the other one; else the new one is rolled. No pod of next is lost."""
+    namespace.make_foo(REPLICAS)
+
+    end = rolled(namespace, moment, lambda: recreates(namespace))
+
+    if next := next_of(namespace):
+        assert isinstance(end, RolloutError) and "is not this update's next controller" in end.what
+        assert len(pods_of(namespace, next)) == namespace.rc(next)["spec"]["replicas"] >= 2
+        with pytest.raises(RolloutError):
+            namespace.roll(image="myimage:v2")
+        namespace.remove(next)  # as the error says
+        end = namespace.roll(image="myimage:v2")
+    elif isinstance(end, RolloutError):
+        assert "no such ReplicationController" in end.what
+        end = namespace.roll(image="myimage:v2")
+    goes_on(namespace, end)
+
+
+def test_both_lose_their_annotations(namespace):
+    """Put back if the task sees one of them without before the other; else next is a stranger."""
+    namespace.make_foo(REPLICAS)
+
+    end = rolled(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
+
+    if isinstance(end, RolloutError):
+        assert "is not this update's next controller: it is one of no update of foo" in end.what
+        assert "delete it only if its pods are not needed" in end.next_command
+        namespace.remove(next_of(namespace))
+        namespace.patch("foo", {"spec": {"replicas": REPLICAS}})
+        end = namespace.roll(image="myimage:v2")
+    goes_on(namespace, end)
+
+
+@pytest.mark.parametrize("moment", [PARKED, WINDOW])
+def test_foo_loses_the_mark_of_its_takeover(namespace, moment):
+    """No pod is lost, and what the error says to type ends it."""
+    namespace.make_foo(REPLICAS)
+
+    end = rolled(namespace, moment, lambda: removes_annotations("foo")(namespace))
+
+    assert isinstance(end, RolloutError) and "somebody has removed the annotation baton.kubernetes/takeover" in end.what
+    pods = uids(namespace.pods())
+    assert len(pods) == REPLICAS
+    next, label = next_of(namespace), namespace.pods()[0]["metadata"]["labels"][identity.DEPLOYMENT_LABEL]
+    assert (f"delete rc {next} --cascade=orphan" in end.next_command) == bool(next)
+    if next:
+        namespace.remove(next, policy="Orphan")
+        eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
+    operations = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"},
+                  {"op": "add", "path": "/spec/replicas", "value": REPLICAS}]
+    operations += [{"op": "add", "path": f"{path}/kubernetes.io~1deployment", "value": label}
+                   for path in ("/spec/selector", "/spec/template/metadata/labels")]
+    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations, "application/json-patch+json")
+    namespace.until_available("foo", REPLICAS)
+    assert uids(pods_of(namespace)) == pods
+    goes_on(namespace, namespace.roll(image="myimage:v2"))
+
+
+def test_somebody_who_never_stops_scaling_next(namespace):
+    """An autoscaler: the task gives up after the same step five times, and names it."""
+    namespace.make_foo(REPLICAS)
+
+    def say(line):
+        if line.startswith("scale foo-"):
+            scales(7, None)(namespace)
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=10)
+
+    assert "somebody else keeps undoing this step (scale foo-" in error.value.what and "5 times" in error.value.what
+    assert "find out who changes it" in error.value.next_command
+    assert namespace.roll(image="myimage:v2-slow")["rollout"]["phase"] == "complete" and len(namespace.pods()) == REPLICAS
+
+
+@pytest.mark.parametrize("moment", [MIDDLE, WINDOW])
+def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespace, moment):
+    """Another controller owns it, as a reference says; that it selects nothing of foo's was seen before."""
+    namespace.make_foo(REPLICAS)
+    owner = namespace.create("configmaps", {"metadata": {"name": "owner"}})
+    created = []
+
+    def add():
+        labels = next(pod for pod in namespace.pods()
+                      if identity.DEPLOYMENT_LABEL in pod["metadata"]["labels"])["metadata"]["labels"]
+        reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True, "uid": owner["metadata"]["uid"]}
+        spec = manifest(image="other:v1")["spec"]["template"]["spec"]
+        created.append(namespace.create("pods", {"spec": spec, "metadata": {
+            "name": "stranger", "labels": labels, "ownerReferences": [reference]}}))
+
+    goes_on(namespace, rolled(namespace, moment, add))
+
+    (stranger,) = (pod for pod in namespace.pods() if pod["metadata"]["name"] == "stranger")
+    assert stranger["metadata"]["uid"] == created[0]["metadata"]["uid"]
+    assert stranger["metadata"]["ownerReferences"] == created[0]["metadata"]["ownerReferences"]
+    assert stranger["metadata"]["labels"] == created[0]["metadata"]["labels"]

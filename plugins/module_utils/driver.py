@@ -17,7 +17,7 @@ import time
 import typing as t
 
 from . import diagnosis, identity, permissions, report, takeover
-from .errors import NoSuchController, RolloutError
+from .errors import NoSuchController, RolloutError, RolloutFailed
 from .gateway import Gateway
 from .lease import Lease
 from .observed import Controller, Observed, expected_next, observe, own_label
@@ -27,8 +27,8 @@ from .steps import Done, Step, Wait
 
 Json = dict[str, t.Any]
 
-#: Pods that are looked at to explain a failure.
-PODS_LOOKED_AT = 100
+#: Seconds without progress after which the pods are looked at to see why.
+LOOK_AT_PODS = 1.0
 #: The same step planned more often than that: somebody else undoes it.
 SAME_STEP_LIMIT = 5
 #: Writes refused one after the other because the objects change under our hands.
@@ -106,16 +106,25 @@ class _Run:
         self.wanted: tuple[str, Json] | None = None
         self.times_planned: collections.Counter[tuple] = collections.Counter()
         self.refused = 0
+        self.began = clock.monotonic()
         self.best: tuple = ()
-        self.best_at = clock.monotonic()
+        self.best_at = self.began
         self.grown = False
-        self.told = ""
+        self.scaled = 0
+        self.told = self.told_cause = ""
+        #: Since when each cause that waiting does not cure has been seen without a break.
+        self.fatal_since: dict[str, float] = {}
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say) if request.lock else None
         self.has_begun = False
 
     def to_the_end(self, only_look: bool = False) -> Json | None:
         try:
             result = self.loop(only_look)
+        except RolloutFailed as error:
+            if self.request.rolls_back:
+                self.roll_back(error)
+            self.end()
+            raise
         except Exception:
             self.end()
             raise
@@ -130,20 +139,25 @@ class _Run:
                 if reason := self.stop():
                     raise RolloutError(f"stopped ({reason})", where=self.where(self.request.name),
                                        next_command=self.request.command())
-                if seen.in_progress and not self.has_begun and not only_look:
-                    self.begin(seen)  # if somebody is at work on it, that is what to tell
-                    continue
-                decision = plan(self.request, seen)
+                try:
+                    decision = plan(self.request, seen)
+                except RolloutError:
+                    if self.has_begun or not seen.in_progress:
+                        raise
+                    decision = None  # if somebody is at work on it, that is what to tell
                 if isinstance(decision, Done):
-                    return self.result(seen, decision.message)
+                    return self.result(seen, self.sentence(seen) if self.steps else decision.message)
                 if only_look:
                     return None
                 if not self.has_begun:
                     self.begin(seen)
                 elif isinstance(decision, Wait):
                     self.wait(seen, decision)
+                elif self.request.max_steps and self.scaled >= self.request.max_steps:
+                    return self.result(seen, f"{self.scaled} steps are taken: {report.line(decision)} would be next")
                 elif self.apply(seen, decision) and decision.is_last:
-                    return self.result(self.observe(), "")
+                    seen = self.observe()
+                    return self.result(seen, self.sentence(seen))
         except NoSuchController as error:
             error.why = error.why or self.gateway.why_absent(self.request.name)
             raise self.with_progress(error, seen) from None
@@ -226,23 +240,84 @@ class _Run:
         self.refused = 0
         self.times_planned[key] += 1
         self.steps.append(report.entry(step, self.clock.stamp()))
+        self.scaled += step.action == "scale"
         self.say(report.line(step))
         return True
 
     def wait(self, seen: Observed, wait: Wait) -> None:
-        """Wait for the cluster to move; raise when nothing has come nearer to the goal for progress_deadline seconds."""
+        """Wait for the cluster to move; raise when nothing has come nearer to the goal for too long, or never will."""
         now = self.clock.monotonic()
         progress = self.progress(seen)
         if progress > self.best:
             self.best, self.best_at = progress, now
         left = self.best_at + self.request.progress_deadline - now
+        causes = self.causes(seen) if now - self.best_at >= LOOK_AT_PODS or left <= 0 else []
+        self.fatal_since = {cause.kind: self.fatal_since.get(cause.kind, now) for cause in causes if cause.is_fatal}
+        if any(now - since >= self.request.failure_grace for since in self.fatal_since.values()):
+            raise self.failed(seen, causes, "the new pods cannot become available")
         if left <= 0:
-            raise self.stalled(seen, wait)
+            raise self.failed(seen, causes, f"no progress for {self.request.progress_deadline:g} s while waiting for this: "
+                                            f"{wait.until}")
+        self.refuse_after_timeout(seen, causes)
+        self.tell(wait, causes)
+        self.keep()
+        self.gateway.wait(min(left, LOOK_UP))
+
+    def tell(self, wait: Wait, causes: list[diagnosis.Cause]) -> None:
         if wait.until != self.told:
             self.told = wait.until
             self.say(f"waiting: {wait.until}")
-        self.keep()
-        self.gateway.wait(min(left, LOOK_UP))
+        cause = causes[0].sentence if causes else ""
+        if cause and cause != self.told_cause:
+            self.told_cause = cause
+            self.say(f"waiting: {cause}")
+
+    def causes(self, seen: Observed) -> list[diagnosis.Cause]:
+        slow = _growing(seen)
+        return diagnosis.causes(slow, self.gateway.troubled_pods(slow), self.gateway.warnings()) if slow else []
+
+    def refuse_after_timeout(self, seen: Observed, causes: list[diagnosis.Cause]) -> None:
+        timeout = self.request.timeout
+        if timeout is not None and self.clock.monotonic() - self.began > timeout:
+            raise self.failed(seen, causes, f"not finished within {timeout:g} s")
+
+    def failed(self, seen: Observed, causes: list[diagnosis.Cause], what: str) -> RolloutFailed:
+        """The error for pods that do not become available, with every cause and the end of one log."""
+        slow = _growing(seen)
+        found = [f"{slow.name} has {slow.available} of {slow.replicas} available"] if slow else []
+        error = RolloutFailed(what, where=self.where(self.request.name))
+        for cause in causes:
+            log = self.gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
+            found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
+            error.causes.append({**dataclasses.asdict(cause), "log": log})
+        error.why = "; ".join(found)
+        error.next_command = self.next_commands(error, State.ROLLED_BACK)
+        return error
+
+    def next_commands(self, error: RolloutFailed, *states: State) -> str:
+        """What the causes suggest, this task again, and the task with other states."""
+        commands = [*(cause["suggestion"] for cause in error.causes), self.request.command(),
+                    *(self.request.command(state) for state in states)]
+        return "   or   ".join(filter(None, dict.fromkeys(commands)))
+
+    def roll_back(self, error: RolloutFailed) -> None:
+        """on_failure=rollback: undo the update, and say so in the error."""
+        foo = self.observe().foo
+        if self.request.state is State.ROLLED_BACK or foo and foo.takeover:
+            return  # the takeover cannot be undone
+        error.next_command = self.next_commands(error)
+        self.say(f"{error.what}: rolling back")
+        self.request = dataclasses.replace(self.request, state=State.ROLLED_BACK, timeout=None, max_steps=None)
+        self.best, self.best_at, self.fatal_since, self.times_planned = (), self.clock.monotonic(), {}, collections.Counter()
+        try:
+            result = t.cast(Json, self.loop(only_look=False))
+        except RolloutError as second:
+            error.what += f"; and it could not be rolled back: {second.message}"
+            error.next_command = second.next_command
+            error.progress = second.progress
+        else:
+            error.what += f"; {result['msg']}"
+            error.progress = {key: result[key] for key in ("changed", "steps", "rollout")}
 
     def pause(self) -> None:
         """Let update_period pass."""
@@ -255,22 +330,15 @@ class _Run:
         """Grows whenever the update comes nearer to its end: another step was taken, or more pods are available since."""
         return (len(self.times_planned), sum(it.available for it in (seen.foo, seen.next) if it))
 
-    def stalled(self, seen: Observed, wait: Wait) -> RolloutError:
-        slow = next((it for it in (seen.next, seen.foo) if it and it.available < it.replicas), None)
-        why = diagnosis.why_not_available(slow, self.gateway.pods_of(slow, PODS_LOOKED_AT)) if slow else ""
-        back = self.request.command(State.ROLLED_BACK)
-        resume = self.request.command()
-        commands = resume if self.request.state is State.ROLLED_BACK else f"{resume}   or   {back}"
-        return RolloutError(f"no progress for {self.request.progress_deadline:g} s while waiting for this: {wait.until}",
-                            where=self.where(self.request.name), why=why, next_command=commands)
-
     def result(self, seen: Observed, message: str) -> Json:
         start = self.start or seen
         changed = bool(self.steps)
         return {"changed": changed, "steps": self.steps,
                 "rollout": report.rollout(seen) | {"images": report.images(start, seen)},
-                "diff": report.diff(start, seen) if changed else {},
-                "msg": report.sentence(self.request, seen) if changed else message}
+                "diff": report.diff(start, seen) if changed else {}, "msg": message}
+
+    def sentence(self, seen: Observed) -> str:
+        return report.sentence(self.request, seen)
 
     def with_progress(self, error: RolloutError, seen: Observed) -> RolloutError:
         if seen.foo or seen.next:
@@ -280,3 +348,10 @@ class _Run:
 
     def where(self, name: str) -> str:
         return f"ReplicationController {self.request.namespace}/{name}"
+
+
+def _growing(seen: Observed) -> Controller | None:
+    """The controller whose pods are waited for."""
+    if seen.foo and seen.foo.takeover:
+        return seen.foo
+    return next((it for it in (seen.next, seen.foo) if it and it.desired), seen.foo)

@@ -30,6 +30,8 @@ class RolloutError(Exception):
         self.why = why
         self.next_command = next_command
         self.progress: dict[str, t.Any] = {}
+        #: Why pods do not become available, one by one.
+        self.causes: list[dict[str, t.Any]] = []
 
     @property
     def message(self) -> str:
@@ -45,9 +47,14 @@ class RolloutError(Exception):
 
     def as_result(self) -> dict[str, t.Any]:
         """The keyword arguments for fail_json()."""
-        failure = {"what": self.what, "where": self.where, "why": self.why, "next_command": self.next_command}
+        failure = {"what": self.what, "where": self.where, "why": self.why, "next_command": self.next_command,
+                   "causes": self.causes}
         return {"changed": False, **self.progress, "msg": self.message, "failure": failure}
 
 
 class NoSuchController(RolloutError):
     """Neither the user's controller nor one that could take its place is there."""
+
+
+class RolloutFailed(RolloutError):
+    """The new pods do not become available: what on_failure is for. Nothing is wrong with the request or the connection."""

@@ -48,6 +48,8 @@ WATCH_SECONDS = 60
 RELIST_SECONDS = 10
 #: Objects of one page of a list.
 PAGE = 500
+#: Of a log, at most.
+LOG_LINES, LOG_BYTES = 5, 4096
 
 _JSON = "application/json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -76,8 +78,14 @@ class Gateway(t.Protocol):
     def stored_template(self, request: Request, foo: Controller) -> Json:
         """The wanted template as the API server would store it, by a dry run."""
 
-    def pods_of(self, controller: Controller, limit: int) -> list[Json]:
-        """Some of a controller's pods."""
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        """Those of a controller's pods that are not ready, or were restarted."""
+
+    def warnings(self) -> list[Json]:
+        """What the cluster warns of in the namespace: Events."""
+
+    def log(self, pod: str, container: str, previous: bool) -> list[str]:
+        """The last lines of a container's log; none where they cannot be had."""
 
     def orphans(self, selector: Json) -> int | None:
         """Pods with those labels that have no owner; None when they may not be seen."""
@@ -137,6 +145,8 @@ class KubernetesGateway:
         self._namespace = namespace
         self._items: dict[str, Json] = {}
         self._watch: _Watch | None = None
+        self._pods: _Followed | None = None
+        self._warnings: _Followed | None = None
         self._has_answered = False
         self._base = f"/api/v1/namespaces/{namespace}"
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -146,13 +156,14 @@ class KubernetesGateway:
         self.requests: collections.Counter[str] = collections.Counter()
 
     def close(self) -> None:
-        if self._watch:
-            self._watch.stop()
+        for each in (self._watch, self._pods, self._warnings):
+            if each:
+                each.stop()
 
     def controllers(self) -> dict[str, Controller]:
         if self._watch is None:
             self._list()
-            self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", self._resource_version)
+            self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", {}, self._resource_version)
         return {name: Controller.from_api(item) for name, item in self._items.items()}
 
     def items(self) -> list[Json]:
@@ -229,14 +240,27 @@ class KubernetesGateway:
             raise self._error(refused, request.name, "the wanted template is refused") from refused
         return answer["spec"]["template"]
 
-    def pods_of(self, controller: Controller, limit: int) -> list[Json]:
-        query = urlencode({"labelSelector": _labels(controller.selector), "limit": limit})
-        try:
-            pods = self._send("GET", f"{self._base}/pods?{query}")["items"]
-        except _Refused:
-            return []  # they would only explain; not being allowed to see them is no reason to hide the error itself
-        return [pod for pod in pods
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        if self._pods is None or self._pods.query["labelSelector"] != _labels(controller.selector):
+            if self._pods:
+                self._pods.stop()
+            self._pods = _Followed(self, "pods", {"labelSelector": _labels(controller.selector)}, _is_troubled)
+        return [pod for pod in self._pods.items()
                 if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
+
+    def warnings(self) -> list[Json]:
+        if self._warnings is None:
+            self._warnings = _Followed(self, "events", {"fieldSelector": "type=Warning"}, lambda event: True)
+        return self._warnings.items()
+
+    def log(self, pod: str, container: str, previous: bool) -> list[str]:
+        query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
+                           "limitBytes": LOG_BYTES})
+        try:
+            status, _headers, data = self._once("GET", f"{self._base}/pods/{pod}/log?{query}", None, _JSON, "*/*")
+        except (_Unreachable, RolloutError):
+            return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
+        return data.decode(errors="replace").splitlines() if status == 200 else []
 
     def orphans(self, selector: Json) -> int | None:
         # Nobody adopts a pod that has ended, such as an evicted one.
@@ -444,10 +468,10 @@ class _Unreachable(Exception):
 
 
 class _Watch:
-    """The namespace's controllers as a stream of events, read by a thread of its own so that every wait can end."""
+    """Objects of the namespace as a stream of events, read by a thread of its own so that every wait can end."""
 
-    def __init__(self, connection: Connection, path: str, resource_version: str) -> None:
-        self._connection, self._path = connection, path
+    def __init__(self, connection: Connection, path: str, query: Json, resource_version: str) -> None:
+        self._connection, self._path, self._query = connection, path, query
         self._version = resource_version
         self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
         self._stopped = threading.Event()
@@ -482,7 +506,7 @@ class _Watch:
 
         failures = 0
         while not self._stopped.is_set():
-            query = urlencode({"watch": "1", "allowWatchBookmarks": "1", "resourceVersion": self._version,
+            query = urlencode({**self._query, "watch": "1", "allowWatchBookmarks": "1", "resourceVersion": self._version,
                                "timeoutSeconds": WATCH_SECONDS})
             try:
                 gateway.requests["WATCH"] += 1
@@ -529,8 +553,52 @@ class _Watch:
         self._resume.wait(WATCH_SECONDS)
 
 
+class _Followed:
+    """Objects that only explain a wait: listed once, then watched. What may not be seen counts as not there."""
+
+    def __init__(self, gateway: KubernetesGateway, resource: str, query: Json, is_of_interest: t.Callable[[Json], bool]) -> None:
+        self.query = query
+        self._gateway, self._path, self._is_of_interest = gateway, f"{gateway._base}/{resource}", is_of_interest
+        self._items: dict[str, Json] = {}
+        self._watch: _Watch | None = None
+        if version := self._list():
+            self._watch = _Watch(gateway._connection, self._path, query, version)
+            self._watch.start(gateway)
+
+    def stop(self) -> None:
+        if self._watch:
+            self._watch.stop()
+
+    def items(self) -> list[Json]:
+        for event in self._watch.events(0) if self._watch else ():
+            if event["type"] == "ERROR":
+                self._watch.restart(self._list())
+            else:
+                self._take(event["object"], event["type"] == "DELETED")
+        return list(self._items.values())
+
+    def _list(self) -> str:
+        """The first page; the resourceVersion to watch from, "" where it is refused."""
+        try:
+            page = self._gateway._send("GET", f"{self._path}?{urlencode({**self.query, 'limit': PAGE})}")
+        except _Refused:
+            return ""
+        self._items = {}
+        for item in page.get("items") or []:
+            self._take(item, is_gone=False)
+        return page["metadata"]["resourceVersion"]
+
+    def _take(self, item: Json, is_gone: bool) -> None:
+        uid = item["metadata"]["uid"]
+        self._items.pop(uid, None)
+        if not is_gone and self._is_of_interest(item):
+            self._items[uid] = item
+            if len(self._items) > PAGE:
+                del self._items[next(iter(self._items))]
+
+
 class Alone:
-    """The part of a Gateway that a cluster has where nobody else is at work and everything is allowed."""
+    """The part of a Gateway that a cluster has where nobody else is at work, everything is allowed, and no pod is in trouble."""
 
     def rules(self) -> list[Json] | None:
         return None
@@ -546,6 +614,15 @@ class Alone:
 
     def server_time(self) -> float:
         return 0.0
+
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        return []
+
+    def warnings(self) -> list[Json]:
+        return []
+
+    def log(self, pod: str, container: str, previous: bool) -> list[str]:
+        return []
 
 
 class SimulatedGateway(Alone):
@@ -568,8 +645,11 @@ class SimulatedGateway(Alone):
             self._let_pass(seconds)  # nothing will ever change: the driver's deadline is to come
         self._cluster.settle()
 
-    def pods_of(self, controller: Controller, limit: int) -> list[Json]:
-        return []
+def _is_troubled(pod: Json) -> bool:
+    status = pod.get("status") or {}
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+    restarted = any(each.get("restartCount") for each in status.get("containerStatuses") or ())
+    return not ready or restarted or "deletionTimestamp" in pod["metadata"]
 
 
 def _labels(selector: Json) -> str:

@@ -21,6 +21,8 @@ PARTNER = "kubernetes.io/update-partner"
 PARTNER_UID = "baton.kubernetes/partner-uid"
 #: On both: the size when the update began, so that losing either controller does not lose the size.
 ORIGINAL = "baton.kubernetes/original-replicas"
+#: On the user's controller: with how many next pods the update has been paused (pause_at).
+PAUSED = "baton.kubernetes/paused"
 #: On the user's controller: JSON that is enough to finish a takeover when the next controller is gone.
 TAKEOVER = "baton.kubernetes/takeover"
 #: On the one that grows, then on the survivor: JSON with outcome, from, to and time.
@@ -31,7 +33,7 @@ RESTART = "baton.kubernetes/restart"
 HOLDER = "baton.kubernetes/holder"
 
 #: Gone when an update has ended.
-MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, TAKEOVER)
+MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, PAUSED, TAKEOVER)
 #: Never copied from one controller to the other.
 NOT_COPIED = (*MARKS, LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration")
 

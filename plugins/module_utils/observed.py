@@ -90,7 +90,11 @@ class Controller:
     @property
     def is_empty(self) -> bool:
         """No pod is left but terminating ones, and none will be created."""
-        return self.is_observed and self.replicas == 0 and self.current == 0
+        return self.has_no_more_than(0)
+
+    def has_no_more_than(self, replicas: int) -> bool:
+        """No more pods are left but terminating ones, and no more will be created."""
+        return self.is_observed and self.replicas <= replicas and self.current <= replicas
 
     @property
     def partner(self) -> str | None:
@@ -109,6 +113,11 @@ class Controller:
     def original(self) -> int | None:
         """The size of the user's controller when the update in progress began."""
         return _count(self.annotations.get(identity.ORIGINAL))
+
+    @property
+    def paused(self) -> int | None:
+        """With how many next pods the update in progress has been paused."""
+        return _count(self.annotations.get(identity.PAUSED))
 
     @property
     def is_marked(self) -> bool:

@@ -76,11 +76,16 @@ def _forward(request: Request, seen: Observed) -> Decision:
         raise _another_update(request, next, foo)
     # | yes | yes | desired missing on next | fill it in; rollout |
     desired = _desired(foo, next)
-    decision = _mark_both(seen, foo, next, desired, forward=True)
+    # pause_at: the same rollout, to fewer next pods; never back to fewer than there are.
+    target = max(pause_at(request, desired), next.replicas)
+    paused = foo.paused if foo.paused == target else None
+    decision = _mark_both(seen, foo, next, desired, forward=True, paused=paused)
     # | yes | yes | sizes not there yet | a scale step |
-    decision = decision or _roll(request, grows=next, shrinks=foo, desired=desired)
+    decision = decision or _roll(request, grows=next, shrinks=foo, desired=desired, target=target)
     if decision:
         return decision
+    if request.pause_at and desired:
+        return _pause(foo, next, target, desired)
     # | yes (0) | yes (all available) | no next_name | takeover |
     if request.next_name is None:
         _refuse_rivals(request, seen, next.template, next.name)
@@ -127,8 +132,21 @@ def _back(request: Request, seen: Observed) -> Decision:
         return Wait(f"{next.name} is gone")
     # Both present: desired = N on foo, 0 on next, the same rollout with places traded, then next is deleted.
     desired = _desired(foo, next)
-    decision = _mark_both(seen, foo, next, desired, forward=False)
-    return decision or _roll(request, grows=foo, shrinks=next, desired=desired) or _delete(next)
+    decision = _mark_both(seen, foo, next, desired, forward=False, paused=None)
+    return decision or _roll(request, grows=foo, shrinks=next, desired=desired, target=desired) or _delete(next)
+
+
+def pause_at(request: Request, desired: int) -> int:
+    """The number of next pods to end with: all of them, where no pause is asked for."""
+    return min(desired, request.pause_at.of(desired, round_up=True)) if request.pause_at else desired
+
+
+def _pause(foo: Controller, next: Controller, target: int, desired: int) -> Decision:
+    """The sizes are those of the pause: say so on foo, for the info module and for whoever looks at it."""
+    if foo.paused != target:
+        return Step(Action.ANNOTATE, foo.name, patch(foo, *annotate(foo, {identity.PAUSED: str(target)})),
+                    after=f"paused at {target} of {desired}", is_last=True)
+    return Done(f"{foo.name} is paused already: {next.name} has {next.available} of {desired} replicas")
 
 
 def _begin(request: Request, seen: Observed, foo: Controller) -> Step:
@@ -188,8 +206,9 @@ def _next_manifest(request: Request, seen: Observed, foo: Controller, name: str,
     }
 
 
-def _mark_both(seen: Observed, foo: Controller, next: Controller, desired: int, *, forward: bool) -> Step | None:
-    """Direction and goal on both, one after the other.
+def _mark_both(seen: Observed, foo: Controller, next: Controller, desired: int, *, forward: bool,
+               paused: int | None) -> Step | None:
+    """Direction and goal on both, one after the other; a pause that does not last any more goes.
 
     One rule for a uid not yet known, for marks that somebody removed, and for an update that turns round. Always first on
     foo: then no client that sees next turned can believe that foo is not, and, since every write assumes the marks that were
@@ -198,7 +217,8 @@ def _mark_both(seen: Observed, foo: Controller, next: Controller, desired: int, 
     outcome = "updating" if forward else "rolling back"
     for it, partner, goal in ((foo, next, 0 if forward else desired), (next, foo, desired if forward else 0)):
         marks = {identity.PARTNER: partner.name, identity.PARTNER_UID: partner.uid,
-                 identity.DESIRED: str(goal), identity.ORIGINAL: str(desired)}
+                 identity.DESIRED: str(goal), identity.ORIGINAL: str(desired),
+                 identity.PAUSED: str(paused) if paused is not None and it is foo else None}
         changes = {key: mark for key, mark in marks.items() if it.annotations.get(key) != mark}
         if changes:
             if it is (next if forward else foo) and it.last_rollout.get("outcome") != outcome:
@@ -208,8 +228,8 @@ def _mark_both(seen: Observed, foo: Controller, next: Controller, desired: int, 
     return None
 
 
-def _roll(request: Request, *, grows: Controller, shrinks: Controller, desired: int) -> Decision | None:
-    """One change of a size, or a wait, or None when the one has everything and the other nothing.
+def _roll(request: Request, *, grows: Controller, shrinks: Controller, desired: int, target: int) -> Decision | None:
+    """One change of a size, or a wait, or None when the one has its target and the other the rest.
 
     Both numbers are trusted only when the controller manager has seen the size they are about: before, pods may still be
     on their way in or out.
@@ -218,17 +238,18 @@ def _roll(request: Request, *, grows: Controller, shrinks: Controller, desired: 
     if grows.replicas > desired:
         return scale(grows, desired)
     if shrinks.is_observed:
-        size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinks.pods_at_most)
+        size = min(target, grow_to(desired=desired, surge=surge, shrinking_pods=shrinks.pods_at_most))
         if size > grows.replicas:
             return scale(grows, size)
     if grows.is_observed:
         size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
                          growing_available=min(grows.available, grows.replicas))
+        size = max(size, desired - target)
         if size < shrinks.replicas:
             return scale(shrinks, size)
-    if grows.is_settled and grows.replicas == desired and shrinks.is_empty:
+    if grows.is_settled and grows.replicas == target and shrinks.has_no_more_than(desired - target):
         return None
-    return Wait(f"{grows.name} {grows.available}/{desired} available, {shrinks.name} {shrinks.current}")
+    return Wait(f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}")
 
 
 def _delete(controller: Controller) -> Step:

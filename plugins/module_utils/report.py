@@ -22,7 +22,7 @@ Json = dict[str, t.Any]
 def rollout(seen: Observed) -> Json:
     """Where the rollout stands: phase, direction, and both controllers in numbers.
 
-    phase is complete (no update is in progress), progressing, or taking_over.
+    phase is complete (no update is in progress), progressing, paused, or taking_over.
     """
     foo, next = seen.foo, seen.next
     survivor = foo or next
@@ -30,7 +30,7 @@ def rollout(seen: Observed) -> Json:
     if foo and identity.TAKEOVER in foo.annotations:
         phase, direction = "taking_over", "forward"
     elif foo and next and next.partner == foo.name or foo and foo.is_marked:
-        phase = "progressing"
+        phase = "progressing" if foo.paused is None else "paused"
         direction = "back" if foo.desired else "forward"
     elif foo is None and next and next.is_marked:
         phase, direction = "progressing", "forward"
@@ -113,6 +113,9 @@ def sentence(request: Request, seen: Observed) -> str:
     if survivor is None:
         return f"{request.name} is gone"
     done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with"}[request.state]
+    if survivor.paused is not None and seen.next:
+        return (f"{request.name} is paused at {survivor.paused} of {survivor.original} replicas of {_images(seen.next.images)} "
+                f"({seen.next.name}), beside {survivor.replicas} of {_images(survivor.images)}")
     taken = f" takes the place of {request.name} and" if survivor.name != request.name else ""
     return (f"{survivor.name}{taken} {done} {_images(survivor.images)}: "
             f"{survivor.available} of {survivor.replicas} replicas available")

@@ -36,6 +36,11 @@ ARGUMENT_SPEC: Json = dict(
     min_ready_seconds=dict(type="int"),
     update_period=dict(type="float", default=0),
     progress_deadline=dict(type="float", default=600),
+    timeout=dict(type="float"),
+    failure_grace=dict(type="float", default=10),
+    on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
+    pause_at=dict(type="str"),
+    max_steps=dict(type="int"),
     lock=dict(type="bool", default=True),
     lock_timeout=dict(type="float", default=0),
     progress=dict(type="bool", default=True),
@@ -85,6 +90,16 @@ class Request:
     update_period: float = 0
     #: Seconds without progress before the task fails.
     progress_deadline: float = 600
+    #: Seconds for the whole task; None for no limit.
+    timeout: float | None = None
+    #: Seconds that a cause which waiting does not cure must last before the task fails.
+    failure_grace: float = 10
+    #: Whether an update that fails is rolled back by the same task.
+    rolls_back: bool = False
+    #: How many next pods, or percent of the desired ones (rounded up), to end with; None to go to the end.
+    pause_at: Size | None = None
+    #: Changes of a size after which the task ends; None for no limit.
+    max_steps: int | None = None
     #: Whether to hold the controller's Lease while working.
     lock: bool = True
     #: Seconds to wait for another task that holds it.
@@ -213,6 +228,12 @@ class Request:
             # As the API server demands of a Deployment: no pod could ever be available in time.
             raise RolloutError(f"progress_deadline ({progress_deadline:g} s) must be greater than min_ready_seconds "
                                f"({min_ready_seconds} s)")
+        pause_at = _size("pause_at", given["pause_at"]) if "pause_at" in given else None
+        if pause_at and pause_at.value == 0:
+            raise RolloutError("pause_at 0 would end with nothing to look at: give 1 or more")
+        max_steps = given.get("max_steps")
+        if max_steps is not None and max_steps < 1:
+            raise RolloutError(f"max_steps {max_steps} is no number of steps above 0")
         images = given.get("images", {})
         if "image" in given:
             images = {given.get("container", ""): given["image"]}
@@ -232,6 +253,11 @@ class Request:
             min_ready_seconds=min_ready_seconds,
             update_period=_not_negative("update_period", given.get("update_period", 0)),
             progress_deadline=progress_deadline,
+            timeout=_positive("timeout", given["timeout"]) if "timeout" in given else None,
+            failure_grace=_not_negative("failure_grace", given.get("failure_grace", 10)),
+            rolls_back=given.get("on_failure") == "rollback",
+            pause_at=pause_at,
+            max_steps=max_steps,
             lock=given.get("lock", True),
             lock_timeout=_not_negative("lock_timeout", given.get("lock_timeout", 0)),
         )

@@ -114,6 +114,36 @@ options:
       - Nothing is undone then. Run the task again to go on, or with O(state=rolled_back) to go back.
     type: float
     default: 600
+  timeout:
+    description:
+      - Seconds for the whole task. No limit by default; O(progress_deadline) always holds.
+    type: float
+  failure_grace:
+    description:
+      - Seconds that a cause which waiting does not cure must last before the task fails (an image that cannot be pulled, a
+        container that crashes, a missing ConfigMap).
+      - Causes that may go away by themselves (no room on any node, a readiness probe that fails) are shown, and are no progress.
+    type: float
+    default: 10
+  on_failure:
+    description:
+      - What to do when the new pods do not become available, be it by a cause that waiting does not cure, by
+        O(progress_deadline) or by O(timeout).
+      - V(stop) leaves the update where it stands, so that it can go on. V(rollback) undoes it. The task fails in both cases.
+      - Nothing is undone once the takeover has begun, as all new pods were available then.
+    type: str
+    choices: [stop, rollback]
+    default: stop
+  pause_at:
+    description:
+      - End the task well when there are that many new pods, as a number or a percentage of the size (rounded up); a canary.
+      - The same task with a higher value, or without one, goes on from there. With O(state=rolled_back) it goes back.
+      - With V(100%) all pods are new, and the takeover is still to come.
+    type: str
+  max_steps:
+    description:
+      - End the task well after that many changes of a size, when their pods are available. No limit by default.
+    type: int
   lock:
     description:
       - Whether to hold a Lease (C(coordination.k8s.io/v1), C(baton-kubernetes-<name>)) from before the first change to the end, so
@@ -153,6 +183,13 @@ EXAMPLES = r"""
     image: registry.example.com/shop/foo:v2
     max_surge: 25%
     min_ready_seconds: 10
+
+- name: A canary of a tenth of the pods, which goes back by itself if they do not become available
+  baton.kubernetes.rolling_update:
+    name: foo
+    image: myimage:v2
+    pause_at: 10%
+    on_failure: rollback
 
 - name: Go back, from wherever the update stands
   baton.kubernetes.rolling_update:
@@ -223,7 +260,7 @@ rollout:
   type: dict
   contains:
     phase:
-      description: V(complete), V(progressing) or V(taking_over).
+      description: V(complete), V(progressing), V(paused) or V(taking_over).
       type: str
     direction:
       description: V(forward) or V(back), while an update is in progress.
@@ -263,6 +300,42 @@ failure:
     next_command:
       description: What to type next.
       type: str
+    causes:
+      description: Why pods do not become available, the most telling cause first; empty in other failures.
+      type: list
+      elements: dict
+      contains:
+        kind:
+          description: What kind of cause it is, the same word while the cluster's reasons alternate.
+          type: str
+        reason:
+          description: The cluster's reason, such as V(ImagePullBackOff).
+          type: str
+        message:
+          description: The cluster's message.
+          type: str
+        suggestion:
+          description: What to look at or type next.
+          type: str
+        is_fatal:
+          description: Whether waiting does not help.
+          type: bool
+        pod:
+          description: A pod that shows it; empty where it is the controller.
+          type: str
+        container:
+          description: Its container, where a log may tell more.
+          type: str
+        is_restarted:
+          description: Whether the log is that of the container's previous run.
+          type: bool
+        pods:
+          description: How many pods show it.
+          type: int
+        log:
+          description: The last lines of that log, as far as it may be read.
+          type: list
+          elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

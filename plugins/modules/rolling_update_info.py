@@ -63,7 +63,7 @@ rollouts:
       description: Name of the controller.
       type: str
     phase:
-      description: V(complete) when no update is in progress, V(progressing), or V(taking_over).
+      description: V(complete) when no update is in progress, V(progressing), V(paused), or V(taking_over).
       type: str
     direction:
       description: V(forward) or V(back), while an update is in progress.

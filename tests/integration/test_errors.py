@@ -230,10 +230,10 @@ def test_pods_that_do_not_become_available_are_explained(namespace):
     namespace.make_foo(2)
 
     with pytest.raises(RolloutError) as error:
-        namespace.roll(image="myimage:absent", progress_deadline=8)
+        namespace.roll(image="myimage:absent", failure_grace=2)
 
     message = error.value.message
-    assert "no progress for 8 s" in message and "0 of 1 available" in message
+    assert "the new pods cannot become available" in message and "0 of 1 available" in message
     assert "ErrImagePull" in message or "ImagePullBackOff" in message
     assert "image=myimage:absent" in message and "state=rolled_back" in message
     assert [step["action"] for step in error.value.progress["steps"]][-1] == "scale"

@@ -164,6 +164,11 @@ class Cluster(SimulatedCluster):
         return self.memory.synced[key]
 
 
+def wish(request: Request) -> str:
+    """Tells the requests of one exploration apart."""
+    return f"{request.state} pause_at={request.pause_at}"
+
+
 class Explorer:
     """All states that can be reached, and for each wish the states from which it can still be fulfilled."""
 
@@ -179,8 +184,8 @@ class Explorer:
         self.needs_orphans: dict[int, bool] = {}
         #: Which state comes from which: moves of the cluster, and steps of each wish; and where a wish is fulfilled.
         self.moves: list[tuple[int, int]] = []
-        self.steps: dict[State, list[tuple[int, int]]] = {request.state: [] for request in requests}
-        self.ends: dict[State, set[int]] = {request.state: set() for request in requests}
+        self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
+        self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
         self.add(Cluster(foo))
         for here in itertools.count():
@@ -209,24 +214,24 @@ class Explorer:
         for request in self.requests:
             if request.state is State.RESTARTED and self.has_been_restarted(cluster):
                 self.check_end(cluster)
-                self.ends[request.state].add(here)
+                self.ends[wish(request)].add(here)
                 continue  # from here, the same wish would be another restart
             decision = self.decide(request, cluster)
             if isinstance(decision, RolloutError):
                 self.check_refusal(request, cluster, decision)
-                self.ends[request.state].add(here)
+                self.ends[wish(request)].add(here)
             elif isinstance(decision, Wait):
                 assert moves, f"waits for ever: {decision}"
             elif isinstance(decision, Step):
                 after = cluster.copy()
                 assert after.write(decision.write), f"refused: {decision}"
                 if decision.is_last:
-                    self.check_end(after)
-                    self.ends[request.state].add(here)
-                self.steps[request.state].append((here, self.add(after)))
+                    self.check_fulfilled(request, after)
+                    self.ends[wish(request)].add(here)
+                self.steps[wish(request)].append((here, self.add(after)))
             else:
-                self.check_end(cluster)
-                self.ends[request.state].add(here)
+                self.check_fulfilled(request, cluster)
+                self.ends[wish(request)].add(here)
 
     @staticmethod
     def has_been_restarted(cluster: Cluster) -> bool:
@@ -240,7 +245,7 @@ class Explorer:
         if id(base) not in self.needs_orphans:
             self.needs_orphans[id(base)] = takeover.needs_orphans(base)
         orphans = cluster.orphans(base.selector) if self.needs_orphans[id(base)] else None
-        key = request.state, orphans, *map(id, controllers.values())
+        key = wish(request), orphans, *map(id, controllers.values())
         if key not in self.decisions:
             wanted = None if request.state is State.ROLLED_BACK else request.applied_to(base.template)
             seen = dataclasses.replace(observe(controllers, request), wanted=wanted, orphans=orphans)
@@ -276,6 +281,16 @@ class Explorer:
         else:
             assert isinstance(error, NoSuchController), error
 
+    def check_fulfilled(self, request: Request, cluster: Cluster) -> None:
+        foo = cluster.controllers().get("foo")
+        if not (request.pause_at and foo and foo.is_marked):
+            self.check_end(cluster)
+            return
+        # A pause: as many new pods as asked for, or more where there were more already; together the full size.
+        (next,) = (it for it in cluster.controllers().values() if it.name != "foo")
+        assert foo.paused == next.replicas >= min(self.size, request.pause_at.value)
+        assert next.available == next.replicas and foo.replicas <= self.size - next.replicas
+
     def check_end(self, cluster: Cluster) -> None:
         """4. A fulfilled wish: one controller, no marks, and all pods once the cluster has come to rest."""
         (item,) = cluster.items.values()
@@ -288,15 +303,15 @@ class Explorer:
     def check_it_can_be_fulfilled(self, request: Request) -> None:
         """4. Whatever happened before, going on with one wish leads to its end."""
         before: list[list[int]] = [[] for _ in self.clusters]
-        for earlier, later in itertools.chain(self.moves, self.steps[request.state]):
+        for earlier, later in itertools.chain(self.moves, self.steps[wish(request)]):
             before[later].append(earlier)
-        todo, found = list(self.ends[request.state]), set(self.ends[request.state])
+        todo, found = list(self.ends[wish(request)]), set(self.ends[wish(request)])
         while todo:
             new = set(before[todo.pop()]) - found
             found |= new
             todo += new
         stuck = next((cluster for number, cluster in enumerate(self.clusters) if number not in found), None)
-        assert stuck is None, f"{request.state} never ends from {stuck.items}"
+        assert stuck is None, f"{wish(request)} never ends from {stuck.items}"
 
 
 @pytest.mark.parametrize("size, surge, unavailable", [
@@ -314,6 +329,16 @@ def test_update_and_rollback_at_any_moment(size, surge, unavailable):
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_of_four_pods_with_a_crash_after_any_step(surge, unavailable):
     Explorer(rc(replicas=4), dataclasses.replace(UPDATE, **pace(surge, unavailable)))
+
+
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
+@pytest.mark.parametrize("size, pause", [(0, 1), (1, 1), (2, 1), (3, 2)])
+def test_a_pause_then_the_end_or_the_way_back(size, pause, surge, unavailable):
+    """Three wishes: up to the pause, to the end, back; each from wherever the others have left it."""
+    update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
+    paused = dataclasses.replace(update, pause_at=Size(pause))
+
+    Explorer(rc(replicas=size), paused, update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])

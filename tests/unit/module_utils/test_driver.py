@@ -50,6 +50,8 @@ class Cluster(Alone):
     def __init__(self, *items):
         self.cluster, self.clock = SimulatedCluster(items), FakeClock()
         self.writes, self.calls, self.hidden = [], [], set()
+        #: The reason for which pods that are not available wait.
+        self.trouble = "ContainerCreating"
         #: Called during each wait, and before each write, which it may refuse.
         self.happens = self.cluster.settle
         self.allows = lambda write: True
@@ -79,10 +81,14 @@ class Cluster(Alone):
         self.calls.append(("stored_template", foo.template))
         return template("myimage:v2")
 
-    def pods_of(self, controller, limit):
-        waiting = {"reason": "ErrImagePull", "message": "no such image"}
-        return [{"metadata": {"name": f"{controller.name}-1"},
-                 "status": {"containerStatuses": [{"state": {"waiting": waiting}}]}}]
+    def troubled_pods(self, controller):
+        self.calls.append(("troubled_pods", controller.name))
+        waiting = {"reason": self.trouble, "message": "no such image"}
+        return [{"metadata": {"name": f"{controller.name}-1", "uid": "u"}, "spec": {"containers": [{"name": "web"}]},
+                 "status": {"phase": "Pending", "containerStatuses": [{"name": "web", "state": {"waiting": waiting}}]}}]
+
+    def log(self, pod, container, previous):
+        return ["the last words"]
 
     def orphans(self, selector):
         return self.cluster.orphans(selector)
@@ -186,7 +192,7 @@ def unready(cluster):
      f"{ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'"),
     (BACK, [old(1, 3), new(2, 0)], f"foo 1/3 available, {NEXT} 2", f"{ROLL} 'name=foo state=rolled_back'"),
 ], ids=["forward", "back"])
-def test_without_progress_for_the_deadline_it_ends_with_the_pods_own_reason(request_, items, what, next_command):
+def test_without_progress_for_the_deadline_it_ends_and_says_what_it_waits_for(request_, items, what, next_command):
     cluster = Cluster(*items)
     cluster.happens = lambda: unready(cluster)
 
@@ -195,7 +201,7 @@ def test_without_progress_for_the_deadline_it_ends_with_the_pods_own_reason(requ
     slow = NEXT if request_ is UPDATE else "foo"
     of = "0 of 1" if request_ is UPDATE else "1 of 2"
     assert error.what == f"no progress for 60 s while waiting for this: {what}"
-    assert error.why == f"{slow} has {of} available; pod {slow}-1: ErrImagePull: no such image"
+    assert error.why == f"{slow} has {of} available"
     assert (error.where, error.next_command) == ("ReplicationController default/foo", next_command)
     assert 60 <= cluster.clock.now - cluster.writes[-1][0] < 61
 
@@ -210,6 +216,119 @@ def test_a_failure_reports_the_steps_so_far_and_where_the_rollout_stands():
     assert [step["action"] for step in result["steps"]] == ["annotate", "create", "annotate", "scale"]
     assert (result["rollout"]["phase"], result["rollout"]["next"]["replicas"]) == ("progressing", 1)
     assert result["msg"].startswith("ReplicationController default/foo: no progress for 5 s")
+
+
+def at(cluster, line):
+    """Seconds after the last write at which a progress line came."""
+    return next(now for now, each in cluster.lines if each == line) - cluster.writes[-1][0]
+
+
+def troubled(*items, trouble="ErrImagePull"):
+    cluster = Cluster(*items)
+    cluster.happens, cluster.trouble, cluster.lines = lambda: unready(cluster), trouble, []
+    return cluster
+
+
+def fails(cluster, **options):
+    return cluster.refusal(dataclasses.replace(UPDATE, **options),
+                           say=lambda line: cluster.lines.append((cluster.clock.now, line)))
+
+
+@pytest.mark.parametrize("grace", [10, 3, 0])
+def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_after_its_grace(grace):
+    cluster = troubled(rc())
+
+    error = fails(cluster, failure_grace=grace)
+
+    assert error.what == "the new pods cannot become available"
+    assert f"pod {NEXT}-1, container web: ErrImagePull: no such image" in error.why
+    assert error.as_result()["failure"]["causes"][0]["kind"] == "image"
+    assert error.next_command.endswith(f"{ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'")
+    shown = 1 if grace == 0 else at(cluster, f"waiting: pod {NEXT}-1, container web: ErrImagePull: no such image")
+    assert 1 <= shown < 1.5 and grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
+
+
+def test_reasons_that_alternate_are_one_cause():
+    cluster = troubled(rc())
+
+    def alternate():
+        unready(cluster)
+        cluster.trouble = "ErrImagePull" if cluster.clock.now % 4 < 2 else "ImagePullBackOff"
+
+    cluster.happens = alternate
+
+    assert fails(cluster).what == "the new pods cannot become available"
+
+
+def test_a_cause_that_goes_away_in_time_is_forgotten():
+    cluster = troubled(rc())
+
+    def comes_and_goes():
+        unready(cluster)
+        cluster.trouble = "ErrImagePull" if cluster.clock.now % 9 < 8 else "ContainerCreating"
+
+    cluster.happens = comes_and_goes
+
+    assert "no progress for 60 s" in fails(cluster, progress_deadline=60).what
+
+
+def test_nothing_is_looked_at_while_it_goes_well():
+    cluster = Cluster(rc())
+    cluster.run()
+
+    assert not [call for call in cluster.calls if call[0] == "troubled_pods"]
+
+
+def test_the_whole_task_ends_in_time():
+    cluster = troubled(rc(), trouble="ContainerCreating")
+
+    error = fails(cluster, timeout=30)
+
+    assert error.what == "not finished within 30 s" and 30 < cluster.clock.now - 1000 < 31
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 5}, {"progress_deadline": 5}])
+def test_an_update_that_fails_is_rolled_back_where_that_is_asked_for(options):
+    cluster = troubled(rc(replicas=2))
+    cluster.happens = lambda: unready(cluster) if NEXT in cluster.cluster.items else cluster.cluster.settle()
+
+    error = fails(cluster, rolls_back=True, **options)
+    result = error.as_result()
+
+    assert error.what.endswith("; foo is rolled back to myimage:v1: 2 of 2 replicas available")
+    assert list(cluster.cluster.items) == ["foo"] and result["rollout"]["phase"] == "complete"
+    assert result["changed"] and [step["action"] for step in result["steps"]][-2:] == ["delete", "annotate"]
+    assert "rolled_back" not in error.next_command and "image=myimage:v2" in error.next_command
+
+
+def test_a_rollback_that_fails_too_says_both():
+    cluster = troubled(old(2), new(1))
+    cluster.happens = lambda: None
+
+    error = fails(cluster, rolls_back=True, progress_deadline=20)
+
+    assert "the new pods cannot become available" in error.what and "could not be rolled back" in error.what
+    assert error.next_command.endswith("state=rolled_back'")
+
+
+def test_a_takeover_is_not_rolled_back():
+    cluster = troubled(rc(replicas=1))
+    cluster.happens = lambda: cluster.cluster.settle() if not (cluster.cluster.controllers()["foo"].takeover) else None
+
+    error = fails(cluster, rolls_back=True, progress_deadline=5)
+
+    assert "no progress for 5 s" in error.what and error.progress["rollout"]["phase"] == "taking_over"
+
+
+@pytest.mark.parametrize("limit, sizes", [(1, [(3, 1)]), (2, [(2, 1)]), (3, [(2, 2)])])
+def test_it_ends_after_that_many_changes_of_size_and_their_pods(limit, sizes):
+    cluster = Cluster(rc())
+
+    result = cluster.run(dataclasses.replace(UPDATE, max_steps=limit))
+
+    rollout = result["rollout"]
+    assert [(rollout["controller"]["replicas"], rollout["next"]["available"])] == sizes
+    assert result["msg"].startswith(f"{limit} steps are taken: scale ") and result["changed"]
 
 
 def test_any_pod_that_becomes_available_is_progress():

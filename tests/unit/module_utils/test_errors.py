@@ -28,7 +28,7 @@ def test_the_result_holds_the_parts_and_the_message():
     assert error.as_result() == {
         "changed": False,
         "msg": error.message,
-        "failure": {"what": "it failed", "where": "RC a/b", "why": "quota", "next_command": "do this"},
+        "failure": {"what": "it failed", "where": "RC a/b", "why": "quota", "next_command": "do this", "causes": []},
     }
 
 

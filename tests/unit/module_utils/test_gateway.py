@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
 import socket
@@ -63,7 +64,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         answer = answers.pop(0) if answers else status(404, f"unexpected: {self.command} {self.path}")
         answer(self, query)
 
-    do_GET = do_POST = do_PATCH = do_DELETE = handle_one
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one
 
     def log_message(self, *args):
         pass
@@ -645,18 +646,137 @@ def pods(*items, **metadata):
     return answer({"kind": "PodList", "metadata": {"resourceVersion": "1", **metadata}, "items": list(items)})
 
 
-def test_pods_of_a_controller_are_its_own_only(known, api):
-    api.answers.append(pods(pod("a", "uid of foo"), pod("b", "another"), pod("c")))
-
-    assert [each["metadata"]["name"] for each in known.pods_of(FOO, 7)] == ["a"]
-    assert api.sent == [("GET", "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=7")]
+TROUBLED = "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=500"
 
 
-def test_pods_that_may_not_be_seen_are_none(known, api):
-    api.answers += [status(403), status(403)]
+def of_foo(name, ready=False, restarts=0):
+    status = {"conditions": [{"type": "Ready", "status": str(ready)}], "containerStatuses": [{"restartCount": restarts}]}
+    return {**pod(name, "uid of foo", uid=f"uid of {name}", resourceVersion="11"), "status": status}
 
-    assert known.pods_of(FOO, 7) == []
+
+def eventually(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def names(items):
+    return sorted(each["metadata"]["name"] for each in items)
+
+
+def test_troubled_pods_are_listed_once_and_followed(known, api):
+    api.answers.append(pods(of_foo("a"), of_foo("ready", ready=True), of_foo("restarted", ready=True, restarts=1),
+                            pod("stranger", "another", uid="u")))
+    api.watches.append(stream(*({"type": "MODIFIED", "object": it} for it in (of_foo("a", ready=True), of_foo("b"))),
+                              {"type": "DELETED", "object": of_foo("restarted")}))
+
+    assert names(known.troubled_pods(FOO)) == ["a", "restarted"]
+    eventually(lambda: names(known.troubled_pods(FOO)) == ["b"])
+    assert api.sent == [("GET", TROUBLED)]
+    assert api.watched[0]["labelSelector"] == "app=foo" and api.watched[0]["resourceVersion"] == "1"
+
+
+def test_pods_of_another_controller_are_listed_anew(known, api):
+    api.answers += [pods(of_foo("a")), pods()]
+    known.troubled_pods(FOO)
+
+    assert known.troubled_pods(dataclasses.replace(FOO, selector={"app": "bar"})) == []
+    assert len(api.sent) == 2
+
+
+def test_a_watch_of_pods_that_has_ended_is_listed_anew(known, api):
+    api.answers += [pods(of_foo("a")), pods(of_foo("b"))]
+    api.watches.append(stream({"type": "ERROR", "object": {"code": 410}}))
+
+    assert names(known.troubled_pods(FOO)) == ["a"]
+    eventually(lambda: names(known.troubled_pods(FOO)) == ["b"])
+
+
+def test_what_may_not_be_seen_is_none(known, api):
+    api.answers += [status(403)] * 4
+
+    assert known.troubled_pods(FOO) == known.troubled_pods(FOO) == known.warnings() == []
     assert known.orphans({"app": "foo"}) is None
+    assert known.log("a", "web", previous=True) == []
+
+
+def test_the_end_of_a_log(known, api):
+    api.answers.append(answer(b"one\ntwo \xff\n"))
+
+    assert known.log("a", "web", previous=True) == ["one", "two \ufffd"]
+    assert api.sent[0][1] == "/api/v1/namespaces/default/pods/a/log?container=web&previous=true&tailLines=5&limitBytes=4096"
+
+
+# The lease, and what is allowed
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+
+
+def a_lease(version=None, holder="me"):
+    metadata = {"name": "x", "annotations": {"holder": holder}, **({"uid": "u", "resourceVersion": version} if version else {})}
+    return {"kind": "Lease", "metadata": metadata, "spec": {}}
+
+
+def test_a_lease_is_created_replaced_and_deleted_as_the_version_that_was_seen(known, api):
+    api.answers += [status(404), answer(a_lease("1")), answer(a_lease("2")), answer(a_lease("2"))]
+
+    assert known.lease("x") is None
+    assert known.put_lease(known.put_lease(a_lease())) == a_lease("2")
+    known.drop_lease(a_lease("2"))
+
+    assert api.sent == [("GET", f"{LEASES}/x"), ("POST", LEASES), ("PUT", f"{LEASES}/x"), ("DELETE", f"{LEASES}/x")]
+    assert api.requests[3][3]["preconditions"] == {"uid": "u", "resourceVersion": "2"}
+
+
+@pytest.mark.parametrize("version, code", [(None, 409), ("1", 409), ("1", 404)])
+def test_a_lease_that_somebody_else_was_faster_with(known, api, version, code):
+    api.answers.append(status(code))
+
+    assert known.put_lease(a_lease(version)) is None
+
+
+@pytest.mark.parametrize("holder, lost", [("me", False), ("another", True)])
+def test_a_lease_whose_answer_was_lost_is_looked_up(known, api, holder, lost):
+    api.answers += [cut, answer(a_lease("1", holder))]
+
+    assert (known.put_lease(a_lease()) is None) is lost
+
+
+def test_leases_that_are_not_allowed_name_the_way_without(known, api):
+    api.answers += [status(403), status(403)]
+    for call in (lambda: known.lease("x"), lambda: known.put_lease(a_lease())):
+        with pytest.raises(RolloutError) as error:
+            call()
+        assert "lock=false" in error.value.next_command
+
+
+@pytest.mark.parametrize("trouble", [status(409), status(500), cut])
+def test_a_lease_that_cannot_be_deleted_is_no_error(known, api, trouble):
+    api.answers.append(trouble)
+
+    known.drop_lease(a_lease("1"))
+
+    assert len(api.sent) == 1
+
+
+@pytest.mark.parametrize("given, rules", [
+    (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": False}}), [{"verbs": ["*"]}]),
+    (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": True}}), None),
+    (status(403), None),
+])
+def test_what_is_allowed_as_far_as_the_server_tells(known, api, given, rules):
+    api.answers.append(given)
+
+    assert known.rules() == rules
+    assert api.requests[0][3]["spec"] == {"namespace": "default"}
+
+
+def test_the_servers_clock_is_told_by_its_answers(known, api):
+    api.answers.append(answer(a_lease("1")))
+    known.lease("x")
+
+    assert abs(known.server_time() - time.time()) < 2
 
 
 def test_orphans_are_pods_without_a_controller_that_stay(known, api):
@@ -731,5 +851,5 @@ def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
 
     assert simulated.stored_template(Request("foo", template={"spec": {}}), FOO) == template()
     assert simulated.why_absent("foo") == "there is no namespace default"
-    assert simulated.pods_of(FOO, 5) == [] and simulated.orphans({"app": "foo"}) == 0
+    assert simulated.troubled_pods(FOO) == [] and simulated.orphans({"app": "foo"}) == 0
     assert simulated.look_up("foo") is None and len(api.sent) == 6

@@ -73,7 +73,39 @@ def new_with_more_than_an_image():
     return next
 
 
+def paused(pause_at):
+    return dataclasses.replace(UPDATE, pause_at=pause_at)
+
+
+AT_TWO, ALL_NEW = Size(2), Size(100, percent=True)
+PAUSED_AT = {number: {identity.PAUSED: number} for number in "123"}
+
+
 FORWARD = {
+    "pause_at: next grows no further, whatever the surge":
+        (dataclasses.replace(paused(Size(1)), max_surge=Size(3)), [old(3), new(0)], ("scale", NEXT, 0, 1)),
+    "pause_at: a percentage is rounded up":
+        (dataclasses.replace(paused(Size(34, percent=True)), max_surge=Size(3)), [old(3), new(0)], ("scale", NEXT, 0, 2)),
+    "pause_at: foo shrinks by as many":
+        (dataclasses.replace(paused(AT_TWO), max_unavailable=Size(3)), [old(3), new(2)], ("scale", "foo", 3, 1)),
+    "pause_at: all of them available, and foo's pods gone":
+        (paused(AT_TWO), [old(1, current=2), new(2)], ("wait", f"{NEXT} 2/2 available, foo 2")),
+    "pause_at: it is written on foo":
+        (paused(AT_TWO), [old(1), new(2)], ("annotate", "foo", None, "paused at 2 of 3")),
+    "pause_at: the same again is unchanged":
+        (paused(AT_TWO), [old(1, marks=PAUSED_AT["2"]), new(2)], ("done", f"foo is paused already: {NEXT} has 2 of 3 replicas")),
+    "pause_at: fewer than there are is where it stands":
+        (paused(Size(1)), [old(1, marks=PAUSED_AT["2"]), new(2)], ("done", f"foo is paused already: {NEXT} has 2 of 3 replicas")),
+    "pause_at: somebody scaled foo down in the pause, that is respected":
+        (paused(AT_TWO), [old(0, marks=PAUSED_AT["2"]), new(2)], ("done", f"foo is paused already: {NEXT} has 2 of 3 replicas")),
+    "pause_at: a higher one goes on, without the mark":
+        (paused(AT_TWO), [old(2, marks=PAUSED_AT["1"]), new(1)], ("annotate", "foo", 0, "updating, 0 desired")),
+    "pause_at: none any more, goes on without the mark":
+        (UPDATE, [old(2, marks=PAUSED_AT["1"]), new(1)], ("annotate", "foo", 0, "updating, 0 desired")),
+    "pause_at 100%: before the takeover":
+        (paused(ALL_NEW), [old(0), new(3)], ("annotate", "foo", None, "paused at 3 of 3")),
+    "pause_at 100%: the takeover comes without it":
+        (UPDATE, [old(0, marks=PAUSED_AT["3"]), new(3)], ("rename", "foo", V1, V2)),
     "yes, -, else: mark foo, with the size of then as the goal":
         (UPDATE, [rc()], ("annotate", "foo", None, f"partner {NEXT}")),
     "yes, -, else: once foo is marked, create next":

@@ -1,0 +1,94 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Canaries: an update that ends at a part of the pods, goes on, or goes back; and one step at a time."""
+
+from __future__ import annotations
+
+import pytest
+from namespace import Killed, dies
+
+REPLICAS = 5
+#: Far more than the writes of one stage.
+NEVER = 100
+
+
+def versions(namespace):
+    """How many pods run which image."""
+    images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
+    return images.count("myimage:v1"), images.count("myimage:v2")
+
+
+def to_pause(namespace, pause_at):
+    return namespace.roll(image="myimage:v2", pause_at=pause_at, max_surge="2")
+
+
+def test_a_fifth_then_three_fifths_then_all(namespace):
+    namespace.make_foo(REPLICAS)
+    with namespace.observer() as observer:
+        results = [to_pause(namespace, "20%")]
+        assert versions(namespace) == (4, 1)
+        results.append(to_pause(namespace, "60%"))
+        assert versions(namespace) == (2, 3)
+        again = to_pause(namespace, "60%")
+        results.append(namespace.roll(image="myimage:v2"))
+
+    (next,) = {name for name in observer.controllers_deleted}
+    assert [each["rollout"]["phase"] for each in results] == ["paused", "paused", "complete"]
+    assert results[0]["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({next}), beside 4 of myimage:v1"
+    assert not again["changed"] and not again["requests"]["PATCH"] and "paused already" in again["msg"]
+    assert versions(namespace) == (0, 5) and len(observer.new) == REPLICAS
+    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 2
+
+
+@pytest.mark.parametrize("back_from", ["20%", "60%", "100%"])
+def test_back_from_a_pause(namespace, back_from):
+    foo = namespace.make_foo(REPLICAS)
+    to_pause(namespace, back_from)
+
+    result = namespace.roll(state="rolled_back", max_surge="2")
+
+    assert result["changed"] and versions(namespace) == (5, 0) and namespace.rcs() == ["foo"]
+    assert namespace.rc()["spec"] == foo["spec"]
+
+
+def test_killed_at_any_write_the_same_pause_is_reached(namespace):
+    """From each such death on to the pause, to the next one and to the end, or back."""
+    namespace.make_foo(3)
+    for number in range(1, NEVER):
+        try:
+            namespace.roll(image="myimage:v2", pause_at="1", kill=dies(number, after=number % 2 == 0))
+            break
+        except Killed:
+            pass
+        with namespace.observer() as observer:
+            assert namespace.roll(image="myimage:v2", pause_at="1")["rollout"]["phase"] == "paused"
+            assert versions(namespace) == (2, 1)
+            if number % 2:
+                assert namespace.roll(image="myimage:v2", pause_at="2")["rollout"]["phase"] == "paused"
+                assert versions(namespace) == (1, 2)
+            namespace.roll(state="rolled_back")
+        assert versions(namespace) == (3, 0) and namespace.rcs() == ["foo"] and observer.fewest_ready >= 3
+    assert 6 < number < NEVER
+
+
+def test_one_step_at_a_time(namespace):
+    namespace.make_foo(2)
+    sizes = []
+    for _turn in range(NEVER):
+        result = namespace.roll(image="myimage:v2", max_steps=1)
+        sizes.append(versions(namespace))
+        if result["rollout"]["phase"] == "complete":
+            break
+
+    assert sizes == [(2, 1), (1, 1), (1, 2), (0, 2), (0, 2)]
+    assert not namespace.roll(image="myimage:v2", max_steps=1)["changed"]
+
+
+def test_check_mode_plans_up_to_the_pause(namespace):
+    namespace.make_foo(REPLICAS)
+
+    planned, done = namespace.check(image="myimage:v2", pause_at="40%"), namespace.roll(image="myimage:v2", pause_at="40%")
+
+    assert [(step["action"], step["to"]) for step in planned["steps"]] == [(step["action"], step["to"]) for step in done["steps"]]
+    assert planned["rollout"]["phase"] == "paused" == done["rollout"]["phase"]

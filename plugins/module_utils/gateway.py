@@ -457,6 +457,8 @@ class KubernetesGateway:
             return RolloutError("permission denied (403)", where=where, why=refused.reason,
                                 next_command=next_command
                                 or "ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
+        if refused.status in _RETRIED:
+            next_command = next_command or "run the same task again when the API server is well"
         return RolloutError(what or f"the API server refused {refused.request} ({refused.status})", where=where,
                             why=refused.reason, next_command=next_command)
 

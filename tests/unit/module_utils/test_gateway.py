@@ -338,6 +338,7 @@ def test_tries_are_bounded_and_the_last_answer_is_told(known, api, pauses):
         known.write(TO_2)
 
     assert (error.value.what, error.value.why) == (f"the API server refused PATCH {BASE}/foo (503)", "no 7")
+    assert error.value.next_command == "run the same task again when the API server is well"
     assert len(api.sent) == len(gateway.BACKOFF) + 1 == 8
     assert all(limit / 2 <= pause <= limit for pause, limit in zip(pauses, gateway.BACKOFF, strict=True))
 

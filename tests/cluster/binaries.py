@@ -23,13 +23,17 @@ PACKAGES = {
     "kube-scheduler": ("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+    "kubectl-1.17": ("kubectl-1.17", "k8s.io/kubernetes/cmd/kubectl"),
 }
 """Program: the folder of its go.mod, its package."""
 
-OPTIONAL = ("kubectl",)
+OPTIONAL = ("kubectl", "kubectl-1.17")
 """What no cluster needs; `build --with` adds it."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
+
+KEPT_TOGETHER = (("kubernetes", "kwok"), ("kubectl-1.17",))
+"""Modules whose programs share a folder: another version of one of them builds all of these again."""
 
 
 def provide(names: Iterable[str] = NEEDED) -> dict[str, Path]:
@@ -41,11 +45,13 @@ def provide(names: Iterable[str] = NEEDED) -> dict[str, Path]:
     wanted = [name for name, path in paths.items() if path is None]
     if wanted:
         go = find_go()
-        folder = cache() / "bin" / _key(go)
-        missing = [name for name in wanted if not (folder / name).exists()]
-        if missing:
-            _build(go, folder, missing)
-        paths.update({name: folder / name for name in wanted})
+        for modules in KEPT_TOGETHER:
+            folder = cache() / "bin" / _key(go, modules)
+            here = [name for name in wanted if PACKAGES[name][0] in modules]
+            missing = [name for name in here if not (folder / name).exists()]
+            if missing:
+                _build(go, folder, missing)
+            paths.update({name: folder / name for name in here})
     return paths
 
 
@@ -59,10 +65,10 @@ def _prebuilt(name: str) -> Path | None:
     return path if os.access(path, os.X_OK) else None
 
 
-def _key(go: Path) -> str:
+def _key(go: Path, modules: Iterable[str]) -> str:
     """What decides the bytes of the programs: the pinned modules and the Go that compiles them."""
     digest = hashlib.sha256(version_of(go).encode())
-    for module in ("kubernetes", "kwok"):
+    for module in modules:
         for file in ("go.mod", "go.sum"):
             digest.update((HERE / module / file).read_bytes())
     return digest.hexdigest()[:16]
@@ -73,7 +79,7 @@ def _build(go: Path, folder: Path, names: list[str]) -> None:
         names = [name for name in names if not (folder / name).exists()]  # somebody else may have built meanwhile
         if not names:
             return
-        say(f"building {', '.join(names)}: once per machine, about 8 minutes on 2 cores from nothing")
+        say(f"building {', '.join(names)}: once per machine, all of them take about 8 minutes on 2 cores from nothing")
         folder.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         for number, name in enumerate(names, 1):
@@ -81,7 +87,7 @@ def _build(go: Path, folder: Path, names: list[str]) -> None:
             draft = folder / f".{name}"
             subtask.run(
                 f"building {name} ({number} of {len(names)})",
-                [str(go), "build", "-v", "-trimpath", "-ldflags", _link_flags(), "-o", str(draft), package],
+                [str(go), "build", "-v", "-trimpath", "-ldflags", _link_flags(module), "-o", str(draft), package],
                 HERE / module,
                 _environment(),
             )
@@ -94,11 +100,12 @@ def _environment() -> dict[str, str]:
     return os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 
 
-def _link_flags() -> str:
+def _link_flags(module: str) -> str:
     """Without symbols, and with the version, which Kubernetes' own build scripts set at link time."""
-    requirement = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (HERE / "kubernetes/go.mod").read_text("utf-8"))
+    module = module if module != "kwok" else "kubernetes"
+    requirement = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (HERE / module / "go.mod").read_text("utf-8"))
     if not requirement:
-        raise ClusterError("kubernetes/go.mod requires no k8s.io/kubernetes")
+        raise ClusterError(f"{module}/go.mod requires no k8s.io/kubernetes")
     version, major, minor = requirement.groups()
     values = {
         "k8s.io/component-base/version.gitVersion": version,

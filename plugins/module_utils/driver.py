@@ -8,6 +8,8 @@ Nothing is remembered that a second client could not see: killed at any moment, 
 of the loop. What is kept here is only for the report and for the end of every wait.
 """
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import collections

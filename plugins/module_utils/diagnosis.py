@@ -92,7 +92,7 @@ class _Row(t.NamedTuple):
 #: others judge the template itself, and stay as they are until somebody changes the template or the rule.
 REFUSED = (
     _Row("quota", r"failed quota: (?P<name>[^:]+): must specify (?P<what>.*)", _Fatal.YES,
-         "the quota {name} wants each container to say its {what}: add it to resources in the template"),
+         "add to resources in the template what the quota {name} asks for: {what}"),
     _Row("quota", r"exceeded quota: (?P<name>[^,]+),", _Fatal.NO,
          "raise the quota ({kubectl} edit quota {name}) or let old pods go first: max_surge=0 max_unavailable=1"),
     _Row("quota", r"insufficient quota", _Fatal.NO, "{kubectl} describe quota"),
@@ -106,11 +106,14 @@ REFUSED = (
          "change the template as the message says; the rule: kubectl get validatingadmissionpolicy {name} -o yaml"),
     _Row("admission", r"admission webhook \"(?P<name>[^\"]+)\" denied", _Fatal.YES,
          "change the template as the message says, or ask whoever runs the webhook {name}"),
-    _Row("admission", r"no PriorityClass with name|RuntimeClass \S+ not found|denied the request", _Fatal.YES,
-         "change the template as the message says"),
+    _Row("admission", r"no PriorityClass with name (?P<name>\S+)", _Fatal.YES,
+         "create the PriorityClass {name}, or correct priorityClassName in the template: kubectl get priorityclass"),
+    _Row("admission", r"RuntimeClass \"(?P<name>[^\"]+)\" not found", _Fatal.YES,
+         "create the RuntimeClass {name}, or correct runtimeClassName in the template: kubectl get runtimeclass"),
+    _Row("admission", r"denied the request", _Fatal.YES, "change the template as the message says"),
     # Not its judgement but its absence: it may be back in a moment.
     _Row("webhook", r"failed calling webhook \"(?P<name>[^\"]+)\"", _Fatal.NO,
-         "the webhook {name} does not answer: see that its pods run"),
+         "the webhook {name} does not answer: see that what serves it runs"),
     _Row("invalid", r" is invalid: ", _Fatal.YES, "correct the template as the message says"),
     _Row("creation", r"", _Fatal.NO, "the template, or a rule of the namespace, keeps pods from being created"),
 )
@@ -157,8 +160,8 @@ NOT_STARTED = (
     _Row("image", _PULL + r"no match for platform", _Fatal.YES, "build the image for the node's architecture as well"),
     _Row("image", _PULL + r"(toomanyrequests|429 Too Many Requests)", _Fatal.YES,
          "the registry limits pulls: wait, or pull with an account or from a mirror"),
-    _Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is unreachable|x509|connection reset)",
-         _Fatal.YES, "the node {node} cannot reach the registry: check its name in the image, DNS, proxy and certificate there"),
+    _Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is unreachable|x509|connection reset)", _Fatal.YES,
+         "node {node} cannot reach the registry: check the registry's name in the image, then DNS, proxy and certificates there"),
     _Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no basic auth)", _Fatal.YES,
          "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount"),
     _Row("image", _PULL + r"(not found|manifest unknown)", _Fatal.YES, "there is no such image or tag: was it pushed?"),
@@ -195,7 +198,7 @@ ENDED = (
     _Row("command", r"^(StartError|ContainerCannotRun)", _Fatal.YES,
          "compare command and args in the template with what is in the image"),
     _Row("memory", r"^OOMKilled", _Fatal.AGAIN,
-         "raise resources.limits.memory of container {container} (now {memory}), or find out what takes so much", has_log=True),
+         "raise resources.limits.memory of container {container} ({memory}), or find out what takes so much", has_log=True),
     _STARTUP,
     _LIVENESS,
     _Row("crash", r"exit code 0\b", _Fatal.AGAIN,
@@ -221,10 +224,10 @@ RUNNING = (
 LOST = (
     _Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", _Fatal.NO,
          "it is replaced; if that goes on, raise its requests to what it uses, or look at: kubectl describe node {node}"),
-    _Row("node", r"^(NodeLost|NodeNotReady|NodeShutdown|Terminated|DeletionByTaintManager|DeletionByPodGC)", _Fatal.NO,
+    _Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", _Fatal.NO,
          "kubectl describe node {node}; its pods are replaced 5 minutes after it went, unless it comes back"),
-    _Row("refused-by-node", r"^(OutOf|NodeAffinity|NodePorts|UnexpectedAdmissionError|\w*AffinityError|InvalidNodeInfo)",
-         _Fatal.NO, "the node {node} refuses it and it is replaced: kubectl describe node {node}"),
+    _Row("refused-by-node", r"^OutOf|: Pod was rejected", _Fatal.NO,
+         "node {node} refuses it, so it is replaced; if that goes on: kubectl describe node {node}"),
     _Row("readiness-gate", r"^ReadinessGatesNotReady", _Fatal.NO,
          "whoever sets the pod's readiness gate has not done so (often a load balancer): {kubectl} describe pod {pod}"),
 )
@@ -250,7 +253,7 @@ def causes(controller: Controller, pods: t.Sequence[Json], events: t.Sequence[Js
     pods: those that are not ready, whole. events: Warnings of the namespace; those of other objects are ignored.
     """
     found: dict[str, list[Cause]] = collections.defaultdict(list)
-    for cause in [*_refused(controller, pods), *(cause for pod in pods for cause in _of_pod(pod, events))]:
+    for cause in [*_refused(controller, [*pods, *events]), *(cause for pod in pods for cause in _of_pod(pod, events))]:
         found[cause.kind].append(cause)
     merged = []
     for alike in found.values():
@@ -313,12 +316,15 @@ class _Subject:
         )
 
 
-def _refused(controller: Controller, pods: t.Sequence[Json]) -> list[Cause]:
-    """What keeps the controller manager from creating pods, or, where there are too many, from deleting them."""
+def _refused(controller: Controller, neighbours: t.Iterable[Json]) -> list[Cause]:
+    """What keeps the controller manager from creating pods, or, where there are too many, from deleting them.
+
+    neighbours: objects that tell the namespace.
+    """
     if not controller.failure:
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
-    namespace = next((_text(_map(pod, "metadata"), "namespace") for pod in pods), "")
+    namespace = next(filter(None, (_text(_map(each, "metadata"), "namespace") for each in neighbours)), "")
     subject = _Subject(f"ReplicationController {controller.name}", {"kubectl": _kubectl(namespace)})
     return subject.causes(REFUSED, [_Sign(reason, controller.failure)])
 
@@ -336,7 +342,7 @@ def _of_pod(pod: Json, events: t.Sequence[Json]) -> list[Cause]:
         return lost or subject.causes(TERMINATING, [*_finalizers(metadata), *_signs(own)])
     if _is(conditions, "Ready", "True"):
         return []
-    if lost or _text(status, "phase") == "Failed":
+    if lost:
         return lost
     if _is(conditions, "PodScheduled", "False"):
         condition = conditions["PodScheduled"]
@@ -389,11 +395,12 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
     last = _map(_map(status, "lastState"), "terminated")
     is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
     logs = f"{pod.names['kubectl']} logs {pod.pod} -c {name}" + (" --previous" if is_restarted else "")
-    memory = _map(_map(spec, "resources"), "limits").get("memory")
+    limit = _map(_map(spec, "resources"), "limits").get("memory")
     return dataclasses.replace(
         pod, place=f"{pod.place}, {title} {name}", container=name, is_init=is_init, is_restarted=is_restarted,
         is_again=_number(status, "restartCount") > 1 or _waiting(status)[0] == "CrashLoopBackOff",
-        names={**pod.names, "container": name, "logs": logs, "memory": str(memory or "not set: the node ran out of it")})
+        names={**pod.names, "container": name, "logs": logs,
+               "memory": f"now {limit}" if limit else "none is set: the node itself ran out"})
 
 
 def _of_container(subject: _Subject, spec: Json, status: Json, events: list[Json]) -> list[Cause]:
@@ -483,8 +490,8 @@ def _kubectl(namespace: str) -> str:
 
 
 def _without_preemption(message: str) -> str:
-    """The scheduler's sentence without what it says in all cases."""
-    return re.sub(r"\s*(no new claims to deallocate,?|preemption: .*)", "", message)
+    """The scheduler's sentence without what it adds in nearly all cases."""
+    return re.sub(r"\s*(no new claims to deallocate,?|preemption: .*|(?<=\.) not found$)", "", message)
 
 
 def _one_line(message: str) -> str:

@@ -10,8 +10,10 @@ Reasons and messages are those of a real kubelet, scheduler and API server, all 
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
+import re
 import typing as t
 
 import pytest
@@ -102,7 +104,8 @@ MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resol
            'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial tcp 127.0.0.1:80: connect: connection refused')
 PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'), event("Failed", "Error: ErrImagePull"),
                event("Failed", "Error: ImagePullBackOff")]
-LOST_REGISTRY = "the node real-1 cannot reach the registry: check its name in the image, DNS, proxy and certificate there"
+NO_REGISTRY = ("node real-1 cannot reach the registry: check the registry's name in the image, then DNS, proxy and certificates "
+               "there")
 NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": shop/web:v9: not found')
 DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": pull access denied, '
           'repository does not exist or may require authorization: server message: insufficient_scope: authorization failed')
@@ -122,7 +125,7 @@ LOGS = "kubectl -n shop logs foo-1 -c web"
 
 CASES = {
     "the image cannot be pulled": Case(
-        "image", f'{WEB}ImagePullBackOff: Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}', LOST_REGISTRY,
+        "image", f'{WEB}ImagePullBackOff: Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}', NO_REGISTRY,
         [(CREATING, PULL_EVENTS[:2]), (pod(waits("ErrImagePull", MISSING)), PULL_EVENTS), (pod(waits("ErrImagePull")), PULL_EVENTS),
          (pod(waits("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')), PULL_EVENTS),
          (pod(waits("ImagePullBackOff", f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])], "FFFFF"),
@@ -270,12 +273,11 @@ CASES = {
     "a volume claim is pending": Case(
         "claim", "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims",
         "see why the claim is not bound (storage class, provisioner, size): kubectl -n shop describe pvc",
-        [(unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"), []),
-         (unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims."), [])], "NN"),
+        [(unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"), [])], "N"),
     "a volume claim is missing": Case(
-        "claim", 'pod foo-1: Unschedulable: persistentvolumeclaim "nope" not found',
+        "claim", 'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
         "create the PersistentVolumeClaim nope or correct its name in the template: kubectl -n shop get pvc",
-        [(unschedulable('persistentvolumeclaim "nope" not found. preemption: 0/4 nodes are available: 4 not helpful.'), [])], "F"),
+        [(unschedulable('0/4 nodes are available: persistentvolumeclaim "nope" not found. not found'), [])], "F"),
     "the quota is used up": Case(
         "quota", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, '
         "used: pods=4, limited: pods=4",
@@ -283,7 +285,7 @@ CASES = {
         ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'], "N"),
     "the quota wants limits": Case(
         "quota", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu '
-        "for: web", "the quota cpu wants each container to say its limits.cpu for: web: add it to resources in the template",
+        "for: web", "add to resources in the template what the quota cpu asks for: limits.cpu for: web",
         ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
     "a LimitRange refuses": Case(
         "limit-range", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: maximum cpu usage per Container is 1, '
@@ -306,8 +308,17 @@ CASES = {
         ['admission webhook "w.example.com" denied the request: no team label'], "F"),
     "a webhook does not answer": Case(
         "webhook", 'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook "w.example.com": '
-        "failed to call webhook: connection refused", "the webhook w.example.com does not answer: see that its pods run",
+        "failed to call webhook: connection refused", "the webhook w.example.com does not answer: see that what serves it runs",
         ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connection refused'], "N"),
+    "the PriorityClass is missing": Case(
+        "admission", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with name nope was found',
+        "create the PriorityClass nope, or correct priorityClassName in the template: kubectl get priorityclass",
+        ['pods "foo-" is forbidden: no PriorityClass with name nope was found'], "F"),
+    "the template does not go with a LimitRange's default": Case(
+        "invalid", 'ReplicationController foo: FailedCreate: Pod "foo-x" is invalid: spec.containers[0].resources.requests: '
+        'Invalid value: "2": must be less than or equal to cpu limit of 100m', "correct the template as the message says",
+        ['Pod "foo-x" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu '
+         'limit of 100m'], "F"),
     "PodSecurity refuses": Case(
         "admission", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: violates PodSecurity '
         '"restricted:latest": runAsNonRoot != true',
@@ -329,7 +340,7 @@ CASES = {
               message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "), [])], "NN"),
     "the node has no room after all": Case(
         "refused-by-node", "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
-        "the node real-1 refuses it and it is replaced: kubectl describe node real-1",
+        "node real-1 refuses it, so it is replaced; if that goes on: kubectl describe node real-1",
         [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
     "a finalizer keeps the pod": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
@@ -354,6 +365,55 @@ CASES = {
         [(pod(waits("CreateContainerError", "context deadline exceeded")), [])], "N"),
 }
 
+#: The same kinds in other words, for which there is something else to do.
+WORDS = {
+    "a platform that the image does not have": (
+        pod(waits("ErrImagePull", "no match for platform in manifest: not found")), "image",
+        "build the image for the node's architecture as well"),
+    "a registry that limits pulls": (
+        pod(waits("ErrImagePull", "toomanyrequests: You have reached your pull rate limit")), "image",
+        "the registry limits pulls: wait, or pull with an account or from a mirror"),
+    "a pull that fails for a new reason": (
+        pod(waits("ErrImagePull", "short read")), "image", "check image and tag, and that node real-1 reaches the registry"),
+    "a key of an environment variable": (
+        pod(waits("CreateContainerConfigError", "secret references non-existent secret key: x")), "configuration",
+        "add that key, or correct it in the template"),
+    "a configuration that is wrong in a new way": (
+        pod(waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")), "configuration",
+        "kubectl -n shop describe pod foo-1"),
+    "a hook that fails": (
+        pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash", "look at lifecycle.postStart in the template"),
+    "a shell that does not find a command": (
+        loop(127)[0], "crash",
+        "a shell did not find or may not execute a command: compare command and args with what is in the image"),
+    "a kill from outside": (
+        loop(137)[0], "crash",
+        "something outside killed it: a probe, or the node for lack of memory: kubectl describe node real-1"),
+    "a limit of memory that is not there": (
+        loop(137, "OOMKilled")[0], "memory",
+        "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what takes so much"),
+    "a volume in another zone": (
+        unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity."), "unschedulable",
+        "the pod must run where its volume is, and no node there takes it: kubectl -n shop describe pvc"),
+    "a port of the node that is taken": (
+        unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."), "unschedulable",
+        "hostPort allows one such pod per node; let old pods go first: max_surge=0 max_unavailable=1"),
+    "a scheduler with a new reason": (
+        unschedulable("no nodes available to schedule pods"), "unschedulable", "kubectl -n shop describe pod foo-1"),
+    "a quota that must exist": (
+        'pods "foo-x" is forbidden: insufficient quota to consume: pods', "quota", "kubectl describe quota"),
+    "a RuntimeClass": (
+        'pods "foo-" is forbidden: pod rejected: RuntimeClass "nope" not found', "admission",
+        "create the RuntimeClass nope, or correct runtimeClassName in the template: kubectl get runtimeclass"),
+    "a refusal without a name": ("x denied the request", "admission", "change the template as the message says"),
+    "a refusal in new words": (
+        "namespaces is being terminated", "creation",
+        "the template, or a rule of the namespace, keeps pods from being created"),
+}
+#: Every row of every table, by its kind and suggestion.
+ROWS = [row for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST", "TERMINATING")
+        for row in getattr(diagnosis, name)]
+
 
 def look(sample):
     return diagnose(failure=sample) if isinstance(sample, str) else diagnose(sample[0], events=sample[1])
@@ -375,6 +435,31 @@ def test_the_sentence_and_what_to_do(case):
     assert cause.suggestion == case.suggestion
     assert (cause.container, cause.is_restarted) == case.log
     assert cause.pod == ("" if isinstance(case.samples[-1], str) else "foo-1")
+
+
+@pytest.mark.parametrize("sample, kind, suggestion", WORDS.values(), ids=WORDS)
+def test_other_words_give_another_suggestion(sample, kind, suggestion):
+    (cause,) = look(sample if isinstance(sample, str) else (sample, []))
+
+    assert (cause.kind, cause.suggestion) == (kind, suggestion)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
+def test_every_row_has_an_example_above(row):
+    parts = row.suggestion.format_map(collections.defaultdict(lambda: "\0")).split("\0")
+    shown = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
+    shown += [(kind, suggestion) for _sample, kind, suggestion in WORDS.values()]
+
+    assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion) for kind, suggestion in shown)
+
+
+def test_the_namespace_is_in_every_suggestion_that_needs_it():
+    """A controller without pods has at least the event that tells so."""
+    told = event("FailedCreate", "Error creating: exceeded quota", about="foo", metadata={"namespace": "shop"})
+
+    (cause,) = diagnose(failure="exceeded quota: small, requested: pods=1", events=[told])
+
+    assert cause.suggestion.startswith("raise the quota (kubectl -n shop edit quota small)")
 
 
 @pytest.mark.parametrize("pod, events", [
@@ -497,7 +582,7 @@ def test_no_mutilated_object_raises(data):
         if isinstance(inner, dict) and data.draw(st.booleans()):
             del inner[last]
         else:
-            inner[last] = data.draw(ANYTHING)
+            inner[last] = copy.deepcopy(data.draw(ANYTHING))
     pods, events = looked_at
 
     for cause in diagnose(pods, events=events):

@@ -184,7 +184,12 @@ class KubernetesGateway:
         watch.start(self)
         if time.monotonic() - self._listed_at > RELIST_SECONDS:
             # Nothing has come for a while. Perhaps nothing happens; perhaps something in between swallows the watch.
+            known = self._versions()
             self._list()
+            if self._versions() != known:
+                watch.stop()
+                watch = self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", {}, self._resource_version)
+                watch.start(self)
         for event in watch.events(seconds):
             self._listed_at = time.monotonic()
             if event["type"] == "ERROR":
@@ -410,6 +415,9 @@ class KubernetesGateway:
             raise self._error(refused, "") from refused
         self._listed_at = time.monotonic()
         self._items = {item["metadata"]["name"]: item for item in items}
+
+    def _versions(self) -> dict[str, str]:
+        return {name: item["metadata"]["resourceVersion"] for name, item in self._items.items()}
 
     def _pages(self, resource: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
         """All objects of a kind, a limited number at a time, and the resourceVersion that a watch can go on from."""

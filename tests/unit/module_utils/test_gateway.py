@@ -593,6 +593,17 @@ def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(known, api, monkey
     assert api.sent == [("GET", f"{BASE}?limit=500")]
 
 
+def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(known, api, monkeypatch):
+    """Half-open: else every change would be heard of by the next list only, until the connection is given up."""
+    monkeypatch.setattr(gateway, "RELIST_SECONDS", 0.05)
+    api.answers.append(listed(item("30", replicas=5), version="30"))
+    api.watches += [lambda handler, query: handler.server.closing.wait(10), stream(event("MODIFIED", "31", replicas=6))]
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert api.watched[0]["resourceVersion"] == "30"
+
+
 # Looking around
 
 

@@ -40,6 +40,11 @@ CONNECT_TIMEOUT, ANSWER_TIMEOUT = 10.0, 35.0
 BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
 #: The same as long as the server has never answered: then it is rather a wrong address than a restart.
 FIRST_BACKOFF = BACKOFF[:3]
+#: Seconds after which a request is not tried again, where each try waits long for its answer.
+PATIENCE = 60.0
+#: Seconds after an outage in which a refusal may mean that the API server is not yet ready: it answers before it has read
+#: the Roles and the ServiceAccounts.
+STARTING = 30.0
 #: The longest Retry-After that is obeyed, in seconds.
 LONGEST_RETRY_AFTER = 30.0
 #: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
@@ -148,12 +153,17 @@ class KubernetesGateway:
         self._pods: _Followed | None = None
         self._warnings: _Followed | None = None
         self._has_answered = False
+        self._unreachable_at = -STARTING
         self._base = f"/api/v1/namespaces/{namespace}"
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         #: Seconds that the API server's clock is ahead of this machine's.
         self._clock_difference = 0.0
         #: Requests sent, by method; for benchmarks and tests.
         self.requests: collections.Counter[str] = collections.Counter()
+
+    def note_outage(self) -> None:
+        """The API server could not be reached just now."""
+        self._unreachable_at = time.monotonic()
 
     def close(self) -> None:
         for each in (self._watch, self._pods, self._warnings):
@@ -343,11 +353,14 @@ class KubernetesGateway:
         Raises _Refused, _AnswerLost (a write that may have landed), or RolloutError when the server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
-        renewed, asked_to_wait = False, 0.0
+        renewed, asked_to_wait, began = False, 0.0, time.monotonic()
         for pause in (*(BACKOFF if self._has_answered else FIRST_BACKOFF), None):
+            if time.monotonic() - began > PATIENCE:
+                pause = None
             try:
                 status, headers, data = self._once(method, path, body, content_type, accept)
             except _Unreachable as failure:
+                self.note_outage()
                 if failure.was_sent and is_write:
                     raise _AnswerLost from failure
                 if pause is None:
@@ -369,7 +382,8 @@ class KubernetesGateway:
                     renewed = True
                     self._connection.renew()
                     continue
-                if status not in _RETRIED or pause is None:
+                is_starting = status in (401, 403) and time.monotonic() - self._unreachable_at < STARTING
+                if not (status in _RETRIED or is_starting) or pause is None:
                     raise _Refused(method, path, status, data)
                 if status == 504 and is_write:
                     raise _AnswerLost
@@ -532,6 +546,7 @@ class _Watch:
                     failures += 1
             except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError, RolloutError):
                 failures += 1  # KeyError and TypeError: what came is no event
+                gateway.note_outage()
             if failures:
                 self._stopped.wait(BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0))
 

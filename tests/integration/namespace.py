@@ -23,6 +23,7 @@ from pathlib import Path
 import kubernetes
 import yaml
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import driver, identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
@@ -198,6 +199,10 @@ class Namespace:
             gateway.close()
         return {**result, "requests": gateway.requests}
 
+    def command(self, **params: t.Any) -> str:
+        """What a user types for such a task."""
+        return Request.from_params({"name": "foo", "namespace": self.name, **params}).command()
+
     def check(self, **params: t.Any) -> Json:
         """The same in check mode."""
         gateway = self.gateway()
@@ -274,19 +279,42 @@ class Observer:
         client = kubernetes.config.new_client_from_config(self.namespace.admin_kubeconfig)
         core = kubernetes.client.CoreV1Api(client)
         call = core.list_namespaced_pod if resource == "pods" else core.list_namespaced_replication_controller
-        try:
-            stream = call(self.namespace.name, watch=True, resource_version=version, _preload_content=False)
-            rest = b""
-            for chunk in stream.stream(65536):
-                *lines, rest = (rest + chunk).split(b"\n")
-                if self._stop.is_set():
+        while not self._stop.is_set():
+            try:
+                stream = call(self.namespace.name, watch=True, resource_version=version, _preload_content=False,
+                              _request_timeout=60)
+                rest = b""
+                for chunk in stream.stream(65536):
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    if self._stop.is_set():
+                        return
+                    for line in filter(None, lines):
+                        event = json.loads(line)
+                        if event["type"] == "ERROR":
+                            raise ApiException(status=event["object"]["code"], reason=event["object"]["message"])
+                        take(event["type"], event["object"])
+                        version = event["object"]["metadata"]["resourceVersion"]
+            except Exception as error:
+                if isinstance(error, ApiException) and error.status == 410:
+                    version = eventually(lambda: self._list_again(resource, take), f"the list of {resource}")
+                elif not isinstance(error, (ApiException, HTTPError)) or getattr(error, "status", None) in (401, 403):
+                    self.errors.append(error)  # told to the test, which runs in another thread
                     return
-                for line in filter(None, lines):
-                    event = json.loads(line)
-                    take(event["type"], event["object"])
-        except Exception as error:  # told to the test, which runs in another thread
-            if not self._stop.is_set():
-                self.errors.append(error)
+                self._stop.wait(0.1)  # an API server that is started again
+
+    def _list_again(self, resource: str, take: t.Callable[[str, Json], None]) -> str | None:
+        """What there is now, as if it had been watched; what has come and gone since is not known. None: try again."""
+        try:
+            listed = self.namespace._call("GET", self.namespace._path(resource))
+        except (ApiException, HTTPError):
+            return None
+        there = uids(listed["items"])
+        for uid, item in list(self._pods.items()) if resource == "pods" else ():
+            if uid not in there:
+                take("DELETED", item)
+        for item in listed["items"]:
+            take("MODIFIED", item)
+        return listed["metadata"]["resourceVersion"]
 
     def _take_pod(self, kind: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]

@@ -391,6 +391,47 @@ def test_a_token_that_is_not_accepted_after_it_was_renewed_is_an_error(known, ap
     assert len(api.sent) == 2
 
 
+def test_a_request_whose_tries_take_long_is_given_up_sooner(known, api, pauses, monkeypatch):
+    """An API server without etcd lets each of them wait."""
+    monkeypatch.setattr(gateway, "PATIENCE", -1.0)
+    api.answers += [cut, shown()]
+
+    with pytest.raises(RolloutError) as error:
+        known.look_up("foo")
+
+    assert "cannot be reached" in error.value.what and len(api.sent) == 1
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_refusal_just_after_an_outage_is_tried_again(known, api, pauses, code):
+    """An API server that has just started answers before it knows Roles and ServiceAccounts."""
+    api.answers += [cut, *(status(code) for _time in range(4)), shown("2", replicas=2)]
+
+    known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 2 and 4 <= len(pauses) <= 5
+
+
+def test_a_refusal_that_lasts_after_an_outage_is_an_error(known, api, pauses):
+    api.answers += [cut, *(status(403, "may not") for _time in range(20))]
+
+    with pytest.raises(RolloutError) as error:
+        known.look_up("foo")
+
+    assert error.value.what == "permission denied (403)" and len(pauses) == len(gateway.BACKOFF)
+
+
+def test_a_refusal_long_after_an_outage_is_an_error_at_once(known, api, pauses):
+    known.note_outage()
+    known._unreachable_at -= gateway.STARTING
+    api.answers += [status(403, "may not")]
+
+    with pytest.raises(RolloutError):
+        known.look_up("foo")
+
+    assert pauses == []
+
+
 @pytest.mark.parametrize("bad", [cut, half, answer(b"{"), answer(b"")], ids=["reset", "cut short", "no JSON", "empty"])
 def test_a_read_whose_answer_is_lost_is_tried_again(known, api, bad):
     api.answers += [bad, shown("2", replicas=2)]

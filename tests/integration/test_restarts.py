@@ -1,0 +1,118 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""API server, etcd and controller manager are killed and started again in the middle of a rollout, and of the takeover.
+
+A short outage nobody notices but by the time it takes. A long one ends the task with an error that says where it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+from namespace import Namespace, eventually, role, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import gateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+REPLICAS = 4
+
+#: Progress lines: half way; foo has next's template; next goes, and its pods are nobody's; foo adopts them.
+MIDDLE, PARKED, WINDOW, ADOPTING = "scale foo: 3 -> 2", "rename foo", "delete foo-", "restore foo: 0 -> 4"
+#: Seconds until somebody starts again what was killed.
+OUTAGE = 0.7
+
+pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
+                                reason="NEEDS THE EMBEDDED CLUSTER: the components of a given one are not ours to kill")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(cluster):
+    """How the update ends when nothing happens."""
+    namespace = Namespace(cluster.kubeconfig, "undisturbed")
+    namespace.make_foo(REPLICAS)
+    namespace.roll(image="myimage:v2")
+    yield namespace.end_state()
+    namespace.delete()
+
+
+class Outage:
+    """Kills a component at a moment, which a progress line tells, and starts it again after a while if it is a short one."""
+
+    def __init__(self, cluster, component, moment, is_short=True):
+        self.cluster, self.component, self.moment, self.is_short = cluster, component, moment, is_short
+        self.thread = None
+
+    def __call__(self, line):
+        if self.thread is None and line.startswith(self.moment):
+            self.cluster.stop(self.component, kill=True)
+            self.thread = threading.Thread(target=self._end)
+            self.thread.start()
+
+    def _end(self):
+        if self.is_short:
+            time.sleep(OUTAGE)
+            self.cluster.start(self.component)
+
+    def over(self):
+        """The component runs again."""
+        assert self.thread, f"the task never said: {self.moment}"
+        self.thread.join(60)
+        self.cluster.start(self.component)
+
+
+@pytest.mark.parametrize("component, moment", [
+    *(("kube-apiserver", moment) for moment in (MIDDLE, PARKED, WINDOW, ADOPTING)),
+    *(("kube-controller-manager", moment) for moment in (MIDDLE, PARKED, WINDOW, ADOPTING)),
+    *(("etcd", moment) for moment in (MIDDLE, WINDOW)),
+])
+def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
+    """The task goes on: no pod more is created than without it, and floor and ceiling hold."""
+    namespace.make_foo(REPLICAS)
+    outage = Outage(cluster, component, moment)
+
+    with namespace.observer() as observer:
+        try:
+            result = namespace.roll(say=outage, image="myimage:v2")
+        finally:
+            outage.over()
+
+    assert result["changed"] and result["rollout"]["phase"] == "complete"
+    assert len(observer.new) == REPLICAS and observer.new == uids(namespace.pods())
+    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+    assert "foo" not in observer.controllers_deleted and observer.restarts == 0
+    assert namespace.end_state() == undisturbed
+    assert not namespace.roll(image="myimage:v2")["changed"]
+
+
+@pytest.mark.parametrize("component, moment, sentence", [
+    ("kube-apiserver", MIDDLE, "cannot be reached"),
+    ("kube-apiserver", WINDOW, "cannot be reached"),
+    ("etcd", MIDDLE, "cannot be reached"),
+    ("kube-controller-manager", WINDOW, "no progress for 4 s"),
+])
+def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
+    """The task ends with an error that says where the update stands; the same task, when all is back, ends as if nothing was."""
+    monkeypatch.setattr(gateway, "BACKOFF", (0.1, 0.3))
+    monkeypatch.setattr(gateway, "ANSWER_TIMEOUT", 2.0)
+    namespace.make_foo(REPLICAS)
+    outage = Outage(cluster, component, moment, is_short=False)
+
+    with namespace.observer() as observer:
+        try:
+            with pytest.raises(RolloutError) as error:
+                namespace.roll(say=outage, image="myimage:v2", progress_deadline=4)
+        finally:
+            outage.over()
+        assert sentence in error.value.what
+        assert error.value.next_command.startswith(("run the same task again", namespace.command(image="myimage:v2")))
+        assert error.value.progress["steps"] and error.value.progress["rollout"]["phase"] in ("progressing", "taking_over")
+        eventually(lambda: namespace.is_allowed(role()), "the Roles in the API server's memory")
+        namespace.roll(image="myimage:v2")
+
+    assert observer.new == uids(namespace.pods()) and len(observer.new) == REPLICAS
+    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+    assert namespace.end_state() == undisturbed

@@ -270,8 +270,14 @@ def test_reused_pid_is_never_signalled() -> None:
 @pytest.fixture(scope="module")
 def pods(cluster: Cluster) -> Callable[[str], dict[str, Any]]:
     """Look at one of the pods that were created at once; each is named for the word in its image's tag."""
-    for word in ("v1", "slow", "unready", "absent", "noconfig", "crash", "oom"):
+    for word in (
+        *("v1", "slow", "unready", "readiness", "absent", "badname", "noconfig", "novolume", "nocommand"),
+        *("crash", "oom", "liveness", "startup", "lost", "evicted"),
+    ):
         api(cluster).create(PODS, pod(word, f"registry.test:5000/slow/web:2-{word}"))
+    initialized = pod("badinit", "web:badinit")
+    initialized["spec"]["initContainers"] = [{"name": name, "image": f"{name}:v1"} for name in ("yes", "second")]
+    api(cluster).create(PODS, initialized)
     patient = {"baton.test/ready-after": "60s"}
     api(cluster).create(PODS, pod("patient", "web:slow", annotations=patient))
     return lambda name: api(cluster).get(f"{PODS}/{name}")
@@ -285,6 +291,22 @@ def first(seen: dict[str, Any]) -> dict[str, Any]:
 def waiting(seen: dict[str, Any]) -> str:
     """Why the first container waits, "" if it does not."""
     return first(seen).get("state", {}).get("waiting", {}).get("reason", "")
+
+
+def warnings(cluster: Cluster, name: str) -> dict[str, int]:
+    """How often each Warning was said of a pod, as "reason: message"."""
+    events = api(cluster).get("/api/v1/namespaces/default/events")["items"]
+    return {
+        f"{event['reason']}: {event['message']}": event["count"]
+        for event in events
+        if event["type"] == "Warning" and event["involvedObject"]["name"] == name
+    }
+
+
+def condition(seen: dict[str, Any], kind: str) -> tuple[str, str | None]:
+    """Status and reason of a condition."""
+    found = next(each for each in seen["status"]["conditions"] if each["type"] == kind)
+    return found["status"], found.get("reason")
 
 
 def ready(seen: dict[str, Any]) -> bool:
@@ -348,19 +370,134 @@ def test_absent_image_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
     assert pods("absent")["status"]["phase"] == "Pending"
 
 
-@pytest.mark.parametrize("word, reason, code", [("crash", "Error", 3), ("oom", "OOMKilled", 137)])
+@pytest.mark.parametrize(
+    "word, reason, code",
+    [
+        ("crash", "Error", 3),
+        ("oom", "OOMKilled", 137),
+        ("liveness", "Completed", 0),
+        ("startup", "Error", 137),
+        ("badinit", "Error", 1),
+    ],
+)
 def test_crash_loop(pods: Callable[[str], dict[str, Any]], word: str, reason: str, code: int) -> None:
-    """CrashLoopBackOff and running in turns, each time with one restart more."""
-    crashed = eventually(lambda: waiting(pods(word)) == "CrashLoopBackOff" and first(pods(word)))
-    eventually(lambda: "running" in first(pods(word))["state"])
-    again = eventually(lambda: waiting(pods(word)) == "CrashLoopBackOff" and first(pods(word)))
+    """CrashLoopBackOff and running in turns, each time with one restart more; a kubelet counts when it starts again."""
 
-    assert again["restartCount"] == crashed["restartCount"] + 1
-    assert (again["lastState"]["terminated"]["reason"], again["lastState"]["terminated"]["exitCode"]) == (reason, code)
+    def crashing() -> dict[str, Any]:
+        """The first init container where there is one."""
+        status = pods(word)["status"]
+        return next(iter(status.get("initContainerStatuses") or status.get("containerStatuses", ())), {})
+
+    def reached(state: str) -> dict[str, Any]:
+        return eventually(lambda: state in crashing().get("state", {}) and crashing())
+
+    crashed, runs, again = reached("waiting"), reached("running"), reached("waiting")
+
+    assert again["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert again["restartCount"] == runs["restartCount"] == crashed["restartCount"] + 1
+    assert again["lastState"]["terminated"].items() >= {"reason": reason, "exitCode": code}.items()
 
 
-def test_missing_configuration(pods: Callable[[str], dict[str, Any]]) -> None:
-    """The container is never created."""
-    eventually(lambda: waiting(pods("noconfig")) == "CreateContainerConfigError")
+def test_failing_init_container_keeps_the_others_waiting(pods: Callable[[str], dict[str, Any]]) -> None:
+    """Also the init containers after it."""
+    seen = eventually(lambda: "initContainerStatuses" in pods("badinit")["status"] and pods("badinit"))
 
-    assert first(pods("noconfig"))["state"]["waiting"]["message"] == 'configmap "nope" not found'
+    assert condition(seen, "Initialized") == ("False", "ContainersNotInitialized")
+    assert seen["status"]["initContainerStatuses"][1]["state"]["waiting"]["reason"] == "PodInitializing"
+    assert {each["state"]["waiting"]["reason"] for each in seen["status"]["containerStatuses"]} == {"PodInitializing"}
+    assert seen["status"]["phase"] == "Pending"
+
+
+@pytest.mark.parametrize(
+    "word, reason, message",
+    [
+        ("noconfig", "CreateContainerConfigError", 'configmap "nope" not found'),
+        (
+            "badname",
+            "InvalidImageName",
+            'Failed to apply default image tag "registry.test:5000/slow/web:2-badname": couldn\'t parse image name '
+            '"registry.test:5000/slow/web:2-badname": invalid reference format',
+        ),
+    ],
+)
+def test_container_that_is_never_created(
+    pods: Callable[[str], dict[str, Any]], word: str, reason: str, message: str
+) -> None:
+    """It waits, and says for what."""
+    eventually(lambda: waiting(pods(word)) == reason)
+
+    assert first(pods(word))["state"]["waiting"]["message"] == message
+    assert pods(word)["status"]["phase"] == "Pending"
+
+
+def test_missing_command_alternates(pods: Callable[[str], dict[str, Any]]) -> None:
+    """RunContainerError, and CrashLoopBackOff with the same message in its last state."""
+
+    def reached(reason: str) -> dict[str, Any]:
+        return eventually(lambda: waiting(pods("nocommand")) == reason and first(pods("nocommand")))
+
+    failed, backed_off, _again = reached("RunContainerError"), reached("CrashLoopBackOff"), reached("RunContainerError")
+
+    message = failed["state"]["waiting"]["message"]
+    assert message.endswith('exec: "/nope": stat /nope: no such file or directory: unknown')
+    end = {"reason": "StartError", "exitCode": 128, "message": message}
+    assert backed_off["lastState"]["terminated"].items() >= end.items()
+    assert pods("nocommand")["status"]["phase"] == "Running"
+
+
+def test_missing_volume_is_told_by_an_event_only(cluster: Cluster, pods: Callable[[str], dict[str, Any]]) -> None:
+    """The status says no more than that of a pod that is about to start."""
+    event = 'FailedMount: MountVolume.SetUp failed for volume "v" : secret "nope" not found'
+
+    eventually(lambda: event in warnings(cluster, "novolume"))
+
+    assert waiting(pods("novolume")) == "ContainerCreating"
+    assert condition(pods("novolume"), "PodReadyToStartContainers") == ("False", None)
+
+
+def test_failing_readiness_probe_is_told_again_and_again(
+    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+) -> None:
+    """The pod runs, and is not ready."""
+    event = "Unhealthy: Readiness probe failed: HTTP probe failed with statuscode: 503"
+
+    eventually(lambda: warnings(cluster, "readiness").get(event, 0) >= 3)
+
+    assert "running" in first(pods("readiness"))["state"]
+    assert condition(pods("readiness"), "Ready") == ("False", "ContainersNotReady")
+
+
+@pytest.mark.parametrize("word, probe", [("liveness", "Liveness"), ("startup", "Startup")])
+def test_probe_fails_before_it_kills(
+    cluster: Cluster, pods: Callable[[str], dict[str, Any]], word: str, probe: str
+) -> None:
+    """Three times, the default failureThreshold, each time that the container runs."""
+    event = f"Unhealthy: {probe} probe failed: HTTP probe failed with statuscode: 503"
+
+    eventually(lambda: first(pods(word)).get("restartCount", 0) >= 2 and "waiting" in first(pods(word))["state"])
+
+    assert warnings(cluster, word)[event] >= 6
+
+
+def test_lost_node_takes_the_pod_but_not_its_containers(
+    cluster: Cluster, pods: Callable[[str], dict[str, Any]]
+) -> None:
+    """Only the kubelet could say what became of these."""
+    eventually(lambda: "NodeNotReady: Node is not ready" in warnings(cluster, "lost"))
+
+    seen = pods("lost")
+    assert condition(seen, "Ready") == ("False", None)
+    assert condition(seen, "ContainersReady") == ("True", None)
+    assert first(seen)["ready"] and "running" in first(seen)["state"]
+
+
+def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
+    """It stays to be looked at, and a controller makes another."""
+    eventually(lambda: pods("evicted")["status"]["phase"] == "Failed")
+
+    seen = pods("evicted")
+    assert seen["status"]["reason"] == "Evicted"
+    assert seen["status"]["message"].startswith("The node was low on resource: memory. ")
+    assert condition(seen, "DisruptionTarget") == ("True", "TerminationByKubelet")
+    assert condition(seen, "Ready") == ("False", "PodFailed")
+    assert first(seen)["state"]["terminated"]["exitCode"] == 137

@@ -91,6 +91,7 @@ class ActionModule(ActionBase):
                     result = task.look(params, diff=self._task.diff)
                 except RolloutError as error:
                     result = error.as_result() | {"failed": True}
+                result.pop("warnings", None)  # there are none before a change
                 return remove_values(result, no_log)
         except Exception as error:  # whatever it is, the module says it better
             Display().vvv(f"left to the module: {error!r}")

@@ -18,14 +18,14 @@ import datetime
 import time
 import typing as t
 
-from . import diagnosis, identity, permissions, report, takeover
+from . import autoscaler, diagnosis, identity, permissions, report, surroundings, takeover
 from .errors import NoSuchController, RolloutError, RolloutFailed
 from .gateway import Gateway
 from .lease import Lease
 from .observed import Controller, Observed, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
-from .steps import Done, Step, Wait
+from .steps import AUTOSCALER, Done, Step, Wait
 
 Json = dict[str, t.Any]
 
@@ -118,6 +118,9 @@ class _Run:
         self.fatal_since: dict[str, float] = {}
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say) if request.lock else None
         self.has_begun = False
+        self.around = surroundings.Surroundings()
+        self.warnings: list[str] = []
+        self.records = request.record_events
 
     def to_the_end(self, only_look: bool = False) -> Json | None:
         try:
@@ -125,6 +128,8 @@ class _Run:
         except RolloutFailed as error:
             if self.request.rolls_back:
                 self.roll_back(error)
+            self.restore_autoscaler()
+            self.record(self.observe(), "Warning", "RollingUpdateFailed", error.what)
             self.end()
             raise
         except Exception:
@@ -174,8 +179,19 @@ class _Run:
         if self.lease:
             self.lease.take()
             self.look_again(seen)
+        self.look_around()
+        if seen.foo and not seen.in_progress:
+            wanted = seen.wanted or seen.foo.template
+            self.warnings = surroundings.warnings(self.request, seen.foo, wanted, self.around)
         self.has_begun = True
         self.best_at = self.clock.monotonic()
+
+    def look_around(self) -> None:
+        """What else there is that an update depends on; what may not be seen counts as not there."""
+        self.around = surroundings.Surroundings(**{
+            field: self.gateway.objects(resource) for field, resource in (
+                ("services", "services"), ("budgets", "poddisruptionbudgets"), ("autoscalers", "horizontalpodautoscalers"),
+                ("quotas", "resourcequotas"), ("nodes", "nodes"))})
 
     def keep(self) -> None:
         if self.lease:
@@ -203,7 +219,10 @@ class _Run:
             wanted = self.wanted_template(base, seen.next)
         if seen.foo and takeover.needs_orphans(seen.foo):
             orphans = self.gateway.orphans(seen.foo.selector)
-        seen = dataclasses.replace(seen, wanted=wanted, orphans=orphans, now=self.clock.stamp())
+        seen = dataclasses.replace(
+            seen, wanted=wanted, orphans=orphans, now=self.clock.stamp(),
+            autoscaler=surroundings.autoscaler_of(self.request.name, self.around.autoscalers),
+            budgets=tuple(surroundings.budgets_of(base.template, self.around.budgets)) if base else ())
         if base and self.start is None:
             self.start = seen
         return seen
@@ -232,7 +251,10 @@ class _Run:
                 return False  # what was planned before the pause may not be right after it
             self.grown = True
         self.keep()
-        if not self.gateway.write(step.write):
+        landed = self.gateway.write(step.write)
+        if step.write.kind == AUTOSCALER:
+            self.look_around()
+        if not landed:
             self.look_again(seen)
             self.refused += 1
             if self.refused > REFUSED_LIMIT:
@@ -244,7 +266,14 @@ class _Run:
         self.steps.append(report.entry(step, self.clock.stamp()))
         self.scaled += step.action == "scale"
         self.say(report.line(step))
+        self.record(seen, "Normal", f"RollingUpdate{step.action.capitalize()}", report.line(step))
         return True
+
+    def record(self, seen: Observed, kind: str, reason: str, message: str) -> None:
+        """Tell it in an Event on the user's controller; never a reason to fail, and never tried again."""
+        if self.records and seen.foo:
+            self.records = self.gateway.record(report.event(seen.foo, self.request.namespace, kind, reason, message,
+                                                            self.clock.stamp()))
 
     def wait(self, seen: Observed, wait: Wait) -> None:
         """Wait for the cluster to move; raise when nothing has come nearer to the goal for too long, or never will."""
@@ -319,7 +348,16 @@ class _Run:
             error.progress = second.progress
         else:
             error.what += f"; {result['msg']}"
-            error.progress = {key: result[key] for key in ("changed", "steps", "rollout")}
+            error.progress = {key: result[key] for key in ("changed", "steps", "rollout", "warnings")}
+
+    def restore_autoscaler(self) -> None:
+        """Nobody may come to go on with the update: better an autoscaler that meddles than none for long."""
+        scaler = self.observe().autoscaler
+        if scaler and autoscaler.is_frozen(scaler):
+            step = autoscaler.restore(scaler)
+            if self.gateway.write(step.write):
+                self.steps.append(report.entry(step, self.clock.stamp()))
+                self.say(report.line(step))
 
     def pause(self) -> None:
         """Let update_period pass."""
@@ -337,7 +375,7 @@ class _Run:
         changed = bool(self.steps)
         return {"changed": changed, "steps": self.steps,
                 "rollout": report.rollout(seen) | {"images": report.images(start, seen)},
-                "diff": report.diff(start, seen) if changed else {}, "msg": message}
+                "diff": report.diff(start, seen) if changed else {}, "msg": message, "warnings": self.warnings}
 
     def sentence(self, seen: Observed) -> str:
         return report.sentence(self.request, seen)
@@ -345,7 +383,7 @@ class _Run:
     def with_progress(self, error: RolloutError, seen: Observed) -> RolloutError:
         if seen.foo or seen.next:
             result = self.result(seen, "")
-            error.progress = {key: result[key] for key in ("changed", "steps", "rollout")}
+            error.progress = {key: result[key] for key in ("changed", "steps", "rollout", "warnings")}
         return error
 
     def where(self, name: str) -> str:

@@ -29,8 +29,8 @@ from .connection import Connection
 from .errors import RolloutError
 from .observed import Controller
 from .request import Request
-from .simulated import SimulatedCluster
-from .steps import Create, Delete, Patch, Write
+from .simulated import SimulatedCluster, patched
+from .steps import AUTOSCALER, Create, Delete, Patch, Write
 
 Json = dict[str, t.Any]
 
@@ -57,12 +57,16 @@ PAGE = 500
 LOG_LINES, LOG_BYTES = 5, 4096
 
 _JSON = "application/json"
+_JSON_PATCH = "application/json-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Unknown fields are an error there, as kubectl has it.
 _DRY_RUN = "dryRun=All&fieldValidation=Strict"
 _WITHOUT_LOCK = "see docs/permissions.md; lock=false works without Leases where no other task can be at work"
 _RETRIED = {408, 429, 500, 502, 503, 504}
 _KIND = "replicationcontrollers"
+#: Where the API server has the kinds that an update depends on.
+GROUPS = {"services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
+          "horizontalpodautoscalers": "/apis/autoscaling/v2"}
 
 
 class Gateway(t.Protocol):
@@ -97,6 +101,12 @@ class Gateway(t.Protocol):
 
     def rules(self) -> list[Json] | None:
         """What the user may do in the namespace; None when the server cannot tell all of it."""
+
+    def objects(self, resource: str) -> list[Json] | None:
+        """The first page of the objects of that kind in the namespace (nodes: of all); None where they may not be seen."""
+
+    def record(self, event: Json) -> bool:
+        """Create an Event; False when that is not possible, whatever the reason."""
 
     def lease(self, name: str) -> Json | None:
         """A Lease of the namespace."""
@@ -214,12 +224,14 @@ class KubernetesGateway:
                 self._keep(event["object"])
 
     def write(self, write: Write) -> bool:
+        if isinstance(write, Patch) and write.kind == AUTOSCALER:
+            return self._write_autoscaler(write)
         path = f"{self._base}/{_KIND}"
         try:
             if isinstance(write, Create):
                 answer = self._send("POST", path, write.manifest)
             elif isinstance(write, Patch):
-                answer = self._send("PATCH", f"{path}/{write.name}", list(write.operations), "application/json-patch+json")
+                answer = self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
             else:
                 options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy,
                            "preconditions": write.preconditions}
@@ -235,6 +247,20 @@ class KubernetesGateway:
             self._items.pop(write.name, None)
         else:
             self._keep(answer)
+        return True
+
+    def _write_autoscaler(self, write: Patch) -> bool:
+        path = f"/apis/autoscaling/v2/namespaces/{self._namespace}/horizontalpodautoscalers/{write.name}"
+        try:
+            self._send("PATCH", path, list(write.operations), _JSON_PATCH)
+        except _Refused as refused:
+            if not refused.is_stale(write):
+                raise self._error(refused, "", f"the {AUTOSCALER} {write.name} cannot be changed",
+                                  "see docs/permissions.md, or add autoscaler=ignore to the task") from refused
+            return False
+        except _AnswerLost:
+            now = self._send("GET", path)
+            return all(_holds(now, operation) for operation in write.operations if operation["op"] != "test")
         return True
 
     def stored_template(self, request: Request, foo: Controller) -> Json:
@@ -294,6 +320,20 @@ class KubernetesGateway:
         except _Refused:
             return None
         return None if status.get("incomplete") else status.get("resourceRules") or []
+
+    def objects(self, resource: str) -> list[Json] | None:
+        group = GROUPS[resource]
+        path = f"{group}/{resource}" if resource == "nodes" else f"{group}/namespaces/{self._namespace}/{resource}"
+        try:
+            return self._send("GET", f"{path}?limit={PAGE}").get("items") or []
+        except _Refused:
+            return None
+
+    def record(self, event: Json) -> bool:
+        try:
+            return self._once("POST", f"{self._base}/events", event, _JSON, _JSON)[0] < 300
+        except (_Unreachable, RolloutError):
+            return False
 
     def lease(self, name: str) -> Json | None:
         try:
@@ -628,6 +668,12 @@ class Alone:
     def rules(self) -> list[Json] | None:
         return None
 
+    def objects(self, resource: str) -> list[Json] | None:
+        return []
+
+    def record(self, event: Json) -> bool:
+        return True
+
     def lease(self, name: str) -> Json | None:
         return None
 
@@ -656,11 +702,23 @@ class SimulatedGateway(Alone):
     def __init__(self, real: KubernetesGateway, let_pass: t.Callable[[float], None]) -> None:
         self._let_pass = let_pass
         self._cluster = SimulatedCluster(real.items())
-        self.write = self._cluster.write
         self.controllers = self._cluster.controllers
         self.orphans = self._cluster.orphans
         self.stored_template = real.stored_template
+        self._real = real
+        self._changed: dict[str, Json] = {}
         self.why_absent = real.why_absent
+
+    def objects(self, resource: str) -> list[Json] | None:
+        objects = self._real.objects(resource)
+        return objects and [self._changed.get(it["metadata"]["uid"], it) for it in objects]
+
+    def write(self, write: Write) -> bool:
+        if isinstance(write, Patch) and write.kind == AUTOSCALER:
+            found = next(it for it in self.objects("horizontalpodautoscalers") or () if it["metadata"]["name"] == write.name)
+            self._changed[found["metadata"]["uid"]] = patched(found, write)
+            return True
+        return self._cluster.write(write)
 
     def look_up(self, name: str) -> None:
         return
@@ -669,6 +727,7 @@ class SimulatedGateway(Alone):
         if not self._cluster.moves():
             self._let_pass(seconds)  # nothing will ever change: the driver's deadline is to come
         self._cluster.settle()
+
 
 def _is_troubled(pod: Json) -> bool:
     status = pod.get("status") or {}

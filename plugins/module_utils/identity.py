@@ -23,6 +23,8 @@ PARTNER_UID = "baton.kubernetes/partner-uid"
 ORIGINAL = "baton.kubernetes/original-replicas"
 #: On the user's controller: with how many next pods the update has been paused (pause_at).
 PAUSED = "baton.kubernetes/paused"
+#: On a HorizontalPodAutoscaler that does nothing while the update lasts: JSON with what it had before.
+FROZEN = "baton.kubernetes/frozen"
 #: On the user's controller: JSON that is enough to finish a takeover when the next controller is gone.
 TAKEOVER = "baton.kubernetes/takeover"
 #: On the one that grows, then on the survivor: JSON with outcome, from, to and time.

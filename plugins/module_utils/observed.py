@@ -156,6 +156,10 @@ class Observed:
     displaced: tuple[Controller, ...] = ()
     #: Selectors of the namespace's other controllers, by name.
     others: t.Mapping[str, Json] = dataclasses.field(default_factory=dict)
+    #: The HorizontalPodAutoscaler that scales foo, if there is one and somebody has looked.
+    autoscaler: Json | None = None
+    #: The PodDisruptionBudgets of the pods, as far as somebody has looked.
+    budgets: tuple[Json, ...] = ()
     #: Controllers that an interrupted `kubectl rolling-update` of foo has left, by name.
     kubectl_left: tuple[str, ...] = ()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import identity, takeover
+from . import autoscaler, identity, surroundings, takeover
 from .errors import NoSuchController, RolloutError
 from .observed import Controller, Observed, expected_next, own_label
 from .request import Request, State, differ_in_images_only
@@ -33,6 +33,22 @@ def plan(request: Request, seen: Observed) -> Decision:
 
     Raises RolloutError for the rows of the table that are errors.
     """
+    decision = _plan(request, seen)
+    if seen.autoscaler is None or not isinstance(decision, Step) or request.autoscaler == "ignore":
+        return decision
+    # Frozen before the first size changes, restored before the last mark goes: whoever finishes the update restores it.
+    if autoscaler.is_frozen(seen.autoscaler):
+        return autoscaler.restore(seen.autoscaler) if decision.is_end else decision
+    if decision.is_end:
+        return decision
+    if request.autoscaler == "refuse":
+        name = seen.autoscaler["metadata"]["name"]
+        raise RolloutError(f"the HorizontalPodAutoscaler {name} scales it and would fight the update", where=_where(request),
+                           next_command="leave autoscaler=refuse out of the task, so that it does nothing while the update lasts")
+    return autoscaler.freeze(seen.autoscaler) if decision.action in (Action.SCALE, Action.RENAME) else decision
+
+
+def _plan(request: Request, seen: Observed) -> Decision:
     if seen.foo:
         _refuse_owned(request, seen.foo)
         if seen.foo.is_deleting and seen.next and seen.next.partner_uid == seen.foo.uid:
@@ -81,7 +97,7 @@ def _forward(request: Request, seen: Observed) -> Decision:
     paused = foo.paused if foo.paused == target else None
     decision = _mark_both(seen, foo, next, desired, forward=True, paused=paused)
     # | yes | yes | sizes not there yet | a scale step |
-    decision = decision or _roll(request, grows=next, shrinks=foo, desired=desired, target=target)
+    decision = decision or _roll(request, seen, grows=next, shrinks=foo, desired=desired, target=target)
     if decision:
         return decision
     if request.pause_at and desired:
@@ -104,7 +120,7 @@ def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision
         return _finish_next(request, seen, next)
     # | - | yes | next_name given, template as wanted, no marks | done, unchanged: that update has ended |
     if request.next_name and not next.is_marked and next.name == request.next_name:
-        if identity.same_template(next.template, seen.wanted or {}, request.label_key):
+        if not _has_other_goal(request, next, seen.wanted or {}):
             return Done(f"{next.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
             f"it is gone, and {next.name} has another template ({_images(next.images)})", where=_where(request),
@@ -118,7 +134,8 @@ def _back(request: Request, seen: Observed) -> Decision:
     # No foo: error, not found.
     if foo is None:
         hint = f"its update had begun: {next.name} is there ({_images(next.images)})" if next else ""
-        raise NoSuchController("there is no such ReplicationController", where=_where(request), why=hint)
+        raise NoSuchController("there is no such ReplicationController", where=_where(request), why=hint,
+                               next_command=request.command(State.UPDATED, next.images) if next else "")
     # The takeover's first patch is the point of no return: from there it is finished, and the row below says the rest.
     if identity.TAKEOVER in foo.annotations:
         return takeover.finish(request, seen)
@@ -133,7 +150,7 @@ def _back(request: Request, seen: Observed) -> Decision:
     # Both present: desired = N on foo, 0 on next, the same rollout with places traded, then next is deleted.
     desired = _desired(foo, next)
     decision = _mark_both(seen, foo, next, desired, forward=False, paused=None)
-    return decision or _roll(request, grows=foo, shrinks=next, desired=desired, target=desired) or _delete(next)
+    return decision or _roll(request, seen, grows=foo, shrinks=next, desired=desired, target=desired) or _delete(next)
 
 
 def pause_at(request: Request, desired: int) -> int:
@@ -228,13 +245,14 @@ def _mark_both(seen: Observed, foo: Controller, next: Controller, desired: int, 
     return None
 
 
-def _roll(request: Request, *, grows: Controller, shrinks: Controller, desired: int, target: int) -> Decision | None:
+def _roll(request: Request, seen: Observed, *, grows: Controller, shrinks: Controller, desired: int,
+          target: int) -> Decision | None:
     """One change of a size, or a wait, or None when the one has its target and the other the rest.
 
     Both numbers are trusted only when the controller manager has seen the size they are about: before, pods may still be
     on their way in or out.
     """
-    surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
+    surge, unavailable = _pace(request, seen, desired)
     if grows.replicas > desired:
         return scale(grows, desired)
     if shrinks.is_observed:
@@ -250,6 +268,20 @@ def _roll(request: Request, *, grows: Controller, shrinks: Controller, desired: 
     if grows.is_settled and grows.replicas == target and shrinks.has_no_more_than(desired - target):
         return None
     return Wait(f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}")
+
+
+def _pace(request: Request, seen: Observed, desired: int) -> tuple[int, int]:
+    """Surge and unavailable; no budget of the pods lets fewer be healthy than it would of a controller of that size."""
+    surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
+    for budget in seen.budgets:
+        spare = max(0, desired - surroundings.desired_healthy(budget, desired))
+        if surge == spare == 0 < desired:
+            name = budget["metadata"]["name"]
+            raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be missing, and max_surge "
+                               f"is 0: nothing could ever move", where=_where(request),
+                               next_command="add max_surge=1 to the task: a new pod is then there before an old one goes")
+        unavailable = min(unavailable, spare)
+    return surge, unavailable
 
 
 def _delete(controller: Controller) -> Step:
@@ -290,7 +322,7 @@ def _clear(it: Controller, record: str | None, after: str, is_last: bool = False
     if record is not None:
         changes[identity.LAST_ROLLOUT] = record
     return Step(Action.ANNOTATE, it.name, patch(it, *annotate(it, changes)), before=f"{it.desired} desired",
-                after=after, is_last=is_last)
+                after=after, is_last=is_last, is_end=True)
 
 
 def _desired(foo: Controller, next: Controller) -> int:
@@ -352,13 +384,17 @@ def _refuse_rivals(request: Request, seen: Observed, template: Json, name: str) 
 
 def _refuse_other_goal(request: Request, next: Controller, wanted: Json) -> None:
     """foo is gone, and the update that had begun is not the one that is asked for."""
-    is_restart = identity.RESTART in (next.template["metadata"].get("annotations") or {})
-    same = is_restart if request.state is State.RESTARTED else identity.same_template(next.template, wanted, request.label_key)
-    if not same or request.next_name not in (None, next.name):
+    if _has_other_goal(request, next, wanted) or request.next_name not in (None, next.name):
         raise _another_update(request, next)
     if request.label_key not in next.selector:
         raise RolloutError(f"the update in progress was begun with another deployment_label_key than {request.label_key}",
                            where=_where(request), next_command=f"look at the selector of {next.name}, and name its key")
+
+
+def _has_other_goal(request: Request, next: Controller, wanted: Json) -> bool:
+    if request.state is State.RESTARTED:
+        return identity.RESTART not in (next.template["metadata"].get("annotations") or {})
+    return not identity.same_template(next.template, wanted, request.label_key)
 
 
 def _refuse_users_label(request: Request, foo: Controller) -> None:

@@ -88,8 +88,16 @@ def diff(start: Observed, end: Observed) -> Json:
 
 def entry(step: Step, at: str) -> Json:
     """One element of `steps`."""
-    return {"action": str(step.action), "kind": "ReplicationController", "name": step.name,
+    return {"action": str(step.action), "kind": step.write.kind, "name": step.name,
             "from": step.before, "to": step.after, "at": at}
+
+
+def event(foo: Controller, namespace: str, kind: str, reason: str, message: str, now: str) -> Json:
+    """An Event, for `kubectl describe rc`; kind is Normal or Warning."""
+    involved = {"apiVersion": "v1", "kind": "ReplicationController", "name": foo.name, "namespace": namespace, "uid": foo.uid}
+    return {"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{foo.name[:200]}.", "namespace": namespace},
+            "involvedObject": involved, "type": kind, "reason": reason, "message": message[:1000], "count": 1,
+            "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "baton.kubernetes"}}
 
 
 def line(step: Step) -> str:

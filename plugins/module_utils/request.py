@@ -41,6 +41,8 @@ ARGUMENT_SPEC: Json = dict(
     on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
     pause_at=dict(type="str"),
     max_steps=dict(type="int"),
+    autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default="freeze"),
+    record_events=dict(type="bool", default=True),
     lock=dict(type="bool", default=True),
     lock_timeout=dict(type="float", default=0),
     progress=dict(type="bool", default=True),
@@ -100,6 +102,10 @@ class Request:
     pause_at: Size | None = None
     #: Changes of a size after which the task ends; None for no limit.
     max_steps: int | None = None
+    #: What becomes of a HorizontalPodAutoscaler of the controller: "freeze", "refuse" or "ignore".
+    autoscaler: str = "freeze"
+    #: Whether each step is told by an Event as well.
+    record_events: bool = True
     #: Whether to hold the controller's Lease while working.
     lock: bool = True
     #: Seconds to wait for another task that holds it.
@@ -258,6 +264,8 @@ class Request:
             rolls_back=given.get("on_failure") == "rollback",
             pause_at=pause_at,
             max_steps=max_steps,
+            autoscaler=given.get("autoscaler", "freeze"),
+            record_events=given.get("record_events", True),
             lock=given.get("lock", True),
             lock_timeout=_not_negative("lock_timeout", given.get("lock_timeout", 0)),
         )

@@ -100,11 +100,8 @@ class SimulatedCluster:
         return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count()) if uid not in used)
 
     def _patch(self, item: Json, write: Patch) -> bool:
-        changed = item
         try:
-            for operation in write.operations:
-                path = operation["path"].split("/")[1:]
-                changed = _apply(changed, [part.replace("~1", "/").replace("~0", "~") for part in path], operation)
+            changed = patched(item, write)
         except TestFailed:
             return False
         if changed["spec"] != item["spec"]:
@@ -215,6 +212,14 @@ class SimulatedCluster:
         if pods == sorted(self.pods) and all(old.get(field, 0) == value for field, value in status.items()):
             return None
         return pods, status
+
+
+def patched(item: Json, patch: Patch) -> Json:
+    """An object after a JSON patch. Raises TestFailed."""
+    for operation in patch.operations:
+        path = operation["path"].split("/")[1:]
+        item = _apply(item, [part.replace("~1", "/").replace("~0", "~") for part in path], operation)
+    return item
 
 
 def _pod(it: Controller, ready: bool) -> Pod:

@@ -29,14 +29,19 @@ class Action(enum.StrEnum):
     RENAME = "rename"
     RESTORE = "restore"
     DELETE = "delete"
+    FREEZE = "freeze"
+
+
+CONTROLLER, AUTOSCALER = "ReplicationController", "HorizontalPodAutoscaler"
 
 
 @dataclasses.dataclass(frozen=True)
 class Patch:
-    """A JSON patch (RFC 6902) of one controller; refused by the server (422) when a test fails."""
+    """A JSON patch (RFC 6902) of one object; refused by the server (422) when a test fails."""
 
     name: str
     operations: tuple[Json, ...]
+    kind: str = CONTROLLER
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +49,7 @@ class Create:
     """A new controller; refused by the server (409) when one of that name exists."""
 
     manifest: Json
+    kind: t.ClassVar[str] = CONTROLLER
 
     @property
     def name(self) -> str:
@@ -57,6 +63,7 @@ class Delete:
     name: str
     policy: t.Literal["Orphan", "Background"]
     preconditions: Json
+    kind: t.ClassVar[str] = CONTROLLER
 
 
 Write: t.TypeAlias = "Patch | Create | Delete"
@@ -74,6 +81,8 @@ class Step:
     after: t.Any = None
     #: What the user asked for is reached with it: nothing is planned after it.
     is_last: bool = False
+    #: The update has ended with it: no mark is left.
+    is_end: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -166,7 +166,7 @@ def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decis
     changes = {**dict.fromkeys(identity.MARKS), identity.LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in foo.annotations}
     write = patch(foo, *annotate(foo, changes), *opening)
-    return Step(Action.ANNOTATE, foo.name, write, before="taking over", after="updated",
+    return Step(Action.ANNOTATE, foo.name, write, before="taking over", after="updated", is_end=True,
                 is_last=mark.get("request") == request.fingerprint and mark.get("template") == _digest(foo.template, mark["label"]))
 
 

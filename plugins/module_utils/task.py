@@ -49,6 +49,7 @@ def look(params: Json, diff: bool) -> Json | None:
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
     namespace, name = params["namespace"] or "default", params["name"]  # "": an empty answer of an AWX survey
+    Request.from_params({"name": name or "any", "namespace": namespace, "state": State.ROLLED_BACK})  # refuses what is no name
     controllers = KubernetesGateway(Connection(params, os.environ), namespace).controllers()
     nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
     names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})

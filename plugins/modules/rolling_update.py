@@ -144,6 +144,21 @@ options:
     description:
       - End the task well after that many changes of a size, when their pods are available. No limit by default.
     type: int
+  autoscaler:
+    description:
+      - What to do with a HorizontalPodAutoscaler that scales the controller, since it would fight the update.
+      - V(freeze) lets it do nothing while the update lasts (selectPolicy Disabled both ways, minReplicas 1) and restores it before
+        the update's last step, or when the task fails. What it had before stands in an annotation on it, so that a later task
+        restores it if this one is killed. It stays frozen during a pause.
+      - V(refuse) fails before the first change. V(ignore) lets it meddle.
+    type: str
+    choices: [freeze, refuse, ignore]
+    default: freeze
+  record_events:
+    description:
+      - Whether to record each step as an Event on the controller, for C(kubectl describe rc); none if that is refused.
+    type: bool
+    default: true
   lock:
     description:
       - Whether to hold a Lease (C(coordination.k8s.io/v1), C(baton-kubernetes-<name>)) from before the first change to the end, so
@@ -235,8 +250,9 @@ steps:
       description:
         - What was done. V(create), V(scale) and V(delete) a controller; V(annotate) it with where the update stands;
           V(rename) when the present controller gets the new template, V(restore) when it gets its size back.
+        - V(freeze) and V(restore) a HorizontalPodAutoscaler, before the first change of a size and before the end.
       type: str
-      choices: [annotate, create, scale, rename, restore, delete]
+      choices: [annotate, create, scale, rename, restore, delete, freeze]
     kind:
       description: Kind of the object.
       type: str
@@ -347,11 +363,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.errors import Rol
 def main() -> None:
     module = AnsibleModule(argument_spec=connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC, supports_check_mode=True)
     module.no_log_values |= connection.secrets(module.params)
+    end = module.exit_json
     try:
         result = task.update(module.params, check_mode=module.check_mode, diff=module._diff)
     except RolloutError as error:
-        module.fail_json(**error.as_result())
-    module.exit_json(**result)
+        result, end = error.as_result(), module.fail_json
+    for warning in result.pop("warnings", ()):
+        module.warn(warning)
+    end(**result)
 
 
 if __name__ == "__main__":

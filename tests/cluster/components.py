@@ -134,6 +134,8 @@ def _kube_controller_manager(settings: Settings) -> list[str]:
         f"--root-ca-file={settings.certificate_authority}",  # for the ConfigMap kube-root-ca.crt of each namespace
         f"--kube-api-qps={qps}",
         f"--kube-api-burst={qps * 3 // 2}",  # the ratio of the defaults, 20 and 30
+        "--horizontal-pod-autoscaler-sync-period=1s",  # 15 s by default, too slow to meddle in a test
+        "--horizontal-pod-autoscaler-downscale-stabilization=1s",
     ]
 
 

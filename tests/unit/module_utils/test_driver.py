@@ -369,6 +369,37 @@ def test_a_deadline_is_not_moved_by_pods_that_come_and_go():
     assert cluster.clock.now - 1000 < 22
 
 
+# What is told, and to whom
+
+
+def test_each_step_is_an_event_until_one_is_refused():
+    cluster, events = Cluster(rc(replicas=1)), []
+    cluster.record = lambda event: events.append(event) or len(events) < 3
+
+    result = cluster.run()
+
+    assert [event["message"] for event in events] == [
+        f"annotate foo: partner {NEXT}", f"create {NEXT}: with myimage:v2", "annotate foo: updating, 0 desired"]
+    assert {event["involvedObject"]["uid"] for event in events} == {"uid of foo"} and len(result["steps"]) > 3
+    assert events[0]["reason"] == "RollingUpdateAnnotate" and events[0]["type"] == "Normal"
+
+
+def test_no_event_where_none_is_wanted():
+    cluster = Cluster(rc(replicas=1))
+    cluster.record = None
+
+    assert cluster.run(dataclasses.replace(UPDATE, record_events=False))["changed"]
+
+
+def test_a_failure_is_an_event_too():
+    cluster, events = troubled(rc()), []
+    cluster.record = lambda event: events.append(event) or True
+
+    fails(cluster)
+
+    assert (events[-1]["type"], events[-1]["reason"]) == ("Warning", "RollingUpdateFailed")
+
+
 # The pace
 
 

@@ -17,12 +17,13 @@ import urllib.parse
 import pytest
 from builders import new, rc, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import gateway
+from ansible_collections.baton.kubernetes.plugins.module_utils import autoscaler, gateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create, Delete, annotate, patch, scale
 
 BASE = "/api/v1/namespaces/default/replicationcontrollers"
@@ -823,6 +824,68 @@ def test_what_is_allowed_as_far_as_the_server_tells(known, api, given, rules):
 
     assert known.rules() == rules
     assert api.requests[0][3]["spec"] == {"namespace": "default"}
+
+
+SCALER = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+
+
+def a_scaler(**spec):
+    return {"kind": "HorizontalPodAutoscaler", "metadata": {"name": "hpa", "uid": "u", "annotations": {}},
+            "spec": {"minReplicas": 2, **spec}}
+
+
+FREEZE = autoscaler.freeze(a_scaler()).write
+FROZEN = patched(a_scaler(), FREEZE)
+
+
+@pytest.mark.parametrize("answers, landed", [
+    ([answer(a_scaler())], True),
+    ([status(422)], False),
+    ([status(404)], False),
+    ([cut, answer(FROZEN)], True),
+    ([cut, answer(a_scaler())], False),
+], ids=["written", "changed meanwhile", "gone", "answer lost, and it landed", "answer lost, and it did not"])
+def test_an_autoscaler_is_changed_as_it_was_seen(known, api, answers, landed):
+    api.answers += answers
+
+    assert known.write(FREEZE) is landed
+    assert api.sent[0] == ("PATCH", f"{SCALER}/hpa") and "hpa" not in known.controllers()
+
+
+def test_an_autoscaler_that_may_not_be_changed_names_the_way_without(known, api):
+    api.answers.append(status(403))
+
+    with pytest.raises(RolloutError) as error:
+        known.write(FREEZE)
+
+    assert "autoscaler=ignore" in error.value.next_command
+
+
+@pytest.mark.parametrize("resource, path", [
+    ("nodes", "/api/v1/nodes"), ("services", "/api/v1/namespaces/default/services"), ("horizontalpodautoscalers", SCALER)])
+def test_what_is_around_as_far_as_it_may_be_seen(known, api, resource, path):
+    api.answers += [answer({"kind": "List", "items": [{"a": 1}]}), answer({"kind": "List", "items": None}), status(403)]
+
+    assert [known.objects(resource) for _time in range(3)] == [[{"a": 1}], [], None]
+    assert api.sent[0] == ("GET", f"{path}?limit=500")
+
+
+@pytest.mark.parametrize("trouble, recorded", [(answer({"kind": "Event"}), True), (status(403), False), (cut, False)])
+def test_an_event_is_never_tried_again(known, api, trouble, recorded):
+    api.answers.append(trouble)
+
+    assert known.record({"reason": "x"}) is recorded
+    assert api.sent == [("POST", "/api/v1/namespaces/default/events")]
+
+
+def test_check_mode_freezes_a_copy(known, api):
+    api.answers += [answer({"kind": "List", "items": [a_scaler()]})] * 3
+    simulated = SimulatedGateway(known, lambda seconds: None)
+
+    assert simulated.objects("horizontalpodautoscalers") == [a_scaler()]
+    assert simulated.write(FREEZE)
+    assert simulated.objects("horizontalpodautoscalers") == [FROZEN]
+    assert {method for method, _path in api.sent} == {"GET"}
 
 
 def test_the_servers_clock_is_told_by_its_answers(known, api):

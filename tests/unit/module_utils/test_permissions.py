@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.permissions impor
 
 PAGE = Path(__file__).parents[3] / "docs/permissions.md"
 ROLE = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1])["rules"]
-CONTROLLERS, _PODS, _LOGS, LEASES = ROLE
+CONTROLLERS, *_OTHERS, LEASES = ROLE
 
 
 def refusal(rules, lock=True):

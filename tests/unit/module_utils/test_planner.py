@@ -287,7 +287,8 @@ REFUSED = {
     "back, no foo: not found":
         (BACK, [], "there is no such ReplicationController", "", ""),
     "back, no foo but its next: not found, and that is said":
-        (BACK, [new(3)], "there is no such ReplicationController", f"its update had begun: {NEXT} is there (myimage:v2)", ""),
+        (BACK, [new(3)], "there is no such ReplicationController", f"its update had begun: {NEXT} is there (myimage:v2)",
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "foo is being deleted":
         (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
          "kubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}' if it does not go"),
@@ -725,3 +726,65 @@ def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_i
 
     arguments = refused.value.next_command.partition("-a ")[2].strip("'")
     assert json.loads(arguments)["name"] == "foo"
+
+
+# What else scales and counts the pods
+
+
+def scaler(frozen=None):
+    """A HorizontalPodAutoscaler, as it is or frozen with what it had before."""
+    annotations = {identity.FROZEN: identity.canonical(frozen)} if frozen else {}
+    return {"metadata": {"name": "hpa", "uid": "u", "annotations": annotations}, "spec": {"minReplicas": 2}}
+
+
+FROZEN = scaler({"behavior": None, "minReplicas": 2})
+
+
+@pytest.mark.parametrize("request_, items, autoscaler, expected", [
+    (UPDATE, [rc()], scaler(), ("annotate", "foo", None, f"partner {NEXT}")),
+    (UPDATE, [old(), new()], scaler(), ("freeze", "hpa", "at work", "does nothing while the update lasts")),
+    (UPDATE, [old(), new()], FROZEN, ("scale", NEXT, 0, 1)),
+    (UPDATE, [old(0), new(3)], scaler(), ("freeze", "hpa", "at work", "does nothing while the update lasts")),
+    (UPDATE, [old(image="myimage:v2")], FROZEN, ("restore", "hpa", "does nothing", "at work")),
+    (UPDATE, [old(image="myimage:v2")], scaler(), ("annotate", "foo", "0 desired", "no update in progress")),
+    (UPDATE, [rc(image="myimage:v2")], scaler(), ("done", "foo already has the wanted template")),
+    (BACK, [old(2, 3), new(1, 0)], FROZEN, ("scale", "foo", 2, 3)),
+    (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(), new()], scaler(), ("scale", NEXT, 0, 1)),
+    (dataclasses.replace(UPDATE, autoscaler="refuse"), [rc(image="myimage:v2")], scaler(),
+     ("done", "foo already has the wanted template")),
+], ids=["not before a size changes", "before the first size", "once", "before the takeover", "restored before the marks go",
+        "one that is at work stays so", "nothing to do", "on the way back", "ignored", "refused only if there is something to do"])
+def test_an_autoscaler_does_nothing_while_the_update_lasts(request_, items, autoscaler, expected):
+    assert summary(decide(request_, *items, autoscaler=autoscaler)) == expected
+
+
+def test_an_autoscaler_is_refused_before_the_first_change():
+    with pytest.raises(RolloutError, match="the HorizontalPodAutoscaler hpa scales it and would fight"):
+        decide(dataclasses.replace(UPDATE, autoscaler="refuse"), rc(), autoscaler=scaler())
+
+
+def budget(**spec):
+    return {"metadata": {"name": "pdb"}, "spec": spec}
+
+
+@pytest.mark.parametrize("spec, expected", [
+    ({"maxUnavailable": 1}, ("scale", "foo", 3, 2)),
+    ({"minAvailable": 2}, ("scale", "foo", 3, 2)),
+    ({"minAvailable": 1}, ("scale", "foo", 3, 1)),
+    ({"maxUnavailable": "1%"}, ("scale", "foo", 3, 2)),
+    ({"minAvailable": "100%"}, ("wait", f"{NEXT} 0/3 available, foo 3")),
+    ({"minAvailable": 30}, ("wait", f"{NEXT} 0/3 available, foo 3")),
+])
+def test_no_fewer_pods_than_a_budget_wants(spec, expected):
+    request = dataclasses.replace(UPDATE, max_unavailable=Size(2))
+
+    assert summary(decide(request, old(3), new(1, available=0), budgets=(budget(), budget(**spec)))) == expected
+
+
+def test_a_budget_that_lets_nothing_go_and_no_surge_is_refused():
+    request = dataclasses.replace(UPDATE, max_surge=Size(0), max_unavailable=Size(1))
+
+    with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 3 pods to be missing") as refused:
+        decide(request, old(3), new(0), budgets=(budget(maxUnavailable=0),))
+
+    assert "max_surge=1" in refused.value.next_command

@@ -242,3 +242,9 @@ def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
 
     assert stopped.value.next_command == f"{ROLL} 'name=foo image=myimage:v2'"
     assert stopped.value.progress["changed"] and gateways[0].is_closed
+
+
+@pytest.mark.parametrize("name, namespace", [("Foo", "default"), ("foo/../bar", "default"), (None, "../kube-system")])
+def test_info_refuses_what_is_no_name(name, namespace):
+    with pytest.raises(RolloutError, match="is no "):
+        task.info({"namespace": namespace, "name": name})

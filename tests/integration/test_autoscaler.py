@@ -1,0 +1,213 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A HorizontalPodAutoscaler of the controller manager, with load that a metrics server of our own reports.
+
+The pods share a load of half of what four of them ask for, and the autoscaler's target is half: it wants four pods in all, and
+would give them all to foo, which the update shrinks.
+"""
+
+from __future__ import annotations
+
+import datetime
+import http.server
+import json
+import ssl
+import threading
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from namespace import Killed, dies, eventually, manifest, role
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+REPLICAS = 4
+#: Millicores that all pods use together, and that each one asks for.
+LOAD, REQUEST = 200, 100
+SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+SERVICE = "v1beta1.metrics.k8s.io"
+
+
+class Metrics(http.server.BaseHTTPRequestHandler):
+    """metrics.k8s.io: what the pods of a selector use."""
+
+    namespaces: dict = {}
+
+    def do_GET(self):
+        url = urllib.parse.urlsplit(self.path)
+        parts = url.path.strip("/").split("/")
+        kind, items = "APIResourceList", []
+        if "namespaces" in parts:
+            namespace = self.namespaces[parts[parts.index("namespaces") + 1]]
+            query = urllib.parse.parse_qs(url.query)
+            kind, items = "PodMetricsList", self.usage(namespace, query["labelSelector"][0])
+        body = json.dumps({"kind": kind, "apiVersion": "metrics.k8s.io/v1beta1", "groupVersion": "metrics.k8s.io/v1beta1",
+                           "resources": [], "metadata": {}, "items": items}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    @staticmethod
+    def usage(namespace, selector):
+        key, value = selector.split("=")
+        pods = [pod for pod in namespace.pods() if pod["metadata"]["labels"].get(key) == value]
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return [{"metadata": {"name": pod["metadata"]["name"], "namespace": namespace.name, "labels": pod["metadata"]["labels"]},
+                 "timestamp": now, "window": "1s",
+                 "containers": [{"name": "web", "usage": {"cpu": f"{LOAD // len(pods)}m", "memory": "1Mi"}}]} for pod in pods]
+
+    def log_message(self, *_arguments):
+        pass
+
+
+@pytest.fixture
+def scaler(namespace, cluster):
+    """foo with four pods, and its autoscaler at work; returns what it is when nobody has touched it."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = Path(cluster.certificate_authority)
+    context.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    Metrics.namespaces[namespace.name] = namespace
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    namespace.create("services", {"metadata": {"name": "metrics"}, "spec": {
+        "type": "ExternalName", "externalName": "localhost", "ports": [{"port": server.server_port}]}})
+    services = "/apis/apiregistration.k8s.io/v1/apiservices"
+    namespace._call("POST", services, {"metadata": {"name": SERVICE}, "spec": {
+        "group": "metrics.k8s.io", "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+        "service": {"name": "metrics", "namespace": namespace.name, "port": server.server_port}}})
+    try:
+        foo = manifest(REPLICAS)
+        foo["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{REQUEST}m"}}
+        namespace.create("replicationcontrollers", foo)
+        namespace.until_available("foo", REPLICAS)
+        namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
+            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"},
+            "minReplicas": 2, "maxReplicas": 8, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+            "metrics": [{"type": "Resource", "resource": {
+                "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}]}})
+        eventually(lambda: is_at_work(namespace), "the autoscaler")
+        yield spec(namespace)
+    finally:
+        namespace._call("DELETE", f"{services}/{SERVICE}")
+        server.shutdown()
+
+
+def get(namespace):
+    return namespace._call("GET", SCALERS.format(namespace.name) + "/foo")
+
+
+def spec(namespace):
+    found = get(namespace)
+    return found["spec"], found["metadata"].get("annotations", {})
+
+
+def is_at_work(namespace):
+    conditions = {each["type"]: each["status"] for each in get(namespace).get("status", {}).get("conditions", ())}
+    return conditions.get("ScalingActive") == "True"
+
+
+def rescales(namespace):
+    """What the autoscaler has told that it did."""
+    events = namespace._call("GET", namespace._path("events"))["items"]
+    return [each["message"] for each in events if each["reason"] == "SuccessfulRescale"]
+
+
+def update(namespace, **params):
+    """Slowly enough for an autoscaler to meddle between any two steps."""
+    return namespace.roll(**{"image": "myimage:v2", "update_period": 1.5, **params})
+
+
+def test_left_alone_it_meddles(namespace, scaler):
+    """The control of the tests below: the same load, and sizes that fight."""
+    try:
+        update(namespace, autoscaler="ignore")
+    except RolloutError as error:
+        assert "somebody else keeps undoing" in error.what
+
+    assert rescales(namespace)
+
+
+def test_it_does_nothing_while_the_update_lasts_and_then_works_as_before(namespace, scaler):
+    with namespace.observer() as observer:
+        result = update(namespace)
+
+    assert not rescales(namespace) and spec(namespace) == scaler
+    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1 and len(observer.new) == REPLICAS
+    steps = [(step["action"], step["name"]) for step in result["steps"] if step["kind"] == "HorizontalPodAutoscaler"]
+    assert steps == [("freeze", "foo"), ("restore", "foo")]
+    eventually(lambda: is_at_work(namespace), "the autoscaler")
+
+
+def test_killed_it_stays_as_it_is_until_the_same_task_or_a_rollback_ends(namespace, scaler):
+    for end in (dict(image="myimage:v2"), dict(state="rolled_back")):
+        with pytest.raises(Killed):
+            update(namespace, kill=dies(9, after=True), image="myimage:v3")
+        assert spec(namespace) != scaler
+        if "image" in end:
+            end["image"] = "myimage:v3"
+        update(namespace, **end)
+        assert spec(namespace) == scaler and not rescales(namespace)
+        update(namespace, image="myimage:v1", update_period=0) if "image" in end else None
+
+
+def test_it_works_again_after_a_failure(namespace, scaler):
+    with pytest.raises(RolloutError):
+        update(namespace, image="myimage:absent", failure_grace=1)
+    assert spec(namespace) == scaler
+
+    with pytest.raises(RolloutError) as error:
+        update(namespace, image="myimage:absent", failure_grace=1, on_failure="rollback")
+
+    assert "foo is rolled back to myimage:v1" in error.value.what
+    assert spec(namespace) == scaler and namespace.rcs() == ["foo"]
+
+
+def test_a_pause_lasts(namespace, scaler):
+    update(namespace, pause_at="50%")
+    assert get(namespace)["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
+
+    update(namespace)
+
+    assert spec(namespace) == scaler and not rescales(namespace)
+
+
+def test_refused_before_the_first_change(namespace, scaler):
+    before = namespace.rc()["metadata"]["resourceVersion"]
+
+    with pytest.raises(RolloutError, match="would fight the update"):
+        update(namespace, autoscaler="refuse")
+
+    assert namespace.rc()["metadata"]["resourceVersion"] == before
+
+
+def test_check_mode_plans_it_and_changes_nothing(namespace, scaler):
+    steps = namespace.check(image="myimage:v2")["steps"]
+
+    assert [step["action"] for step in steps if step["kind"] == "HorizontalPodAutoscaler"] == ["freeze", "restore"]
+    assert spec(namespace) == scaler
+
+
+def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
+    """It meddles then, as the documentation says."""
+    group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/baton"
+    rules = [rule for rule in role() if rule["apiGroups"] != ["autoscaling"]]
+    namespace._call("PATCH", group, {"rules": rules}, "application/merge-patch+json")
+
+    def is_refused():
+        try:
+            namespace.gateway()._send("GET", SCALERS.format(namespace.name))
+        except Exception as error:
+            return "forbidden" in str(error)
+        return False
+
+    eventually(is_refused, "the role")
+    try:
+        assert all(step["kind"] == "ReplicationController" for step in update(namespace, update_period=0)["steps"])
+    except (RolloutError, ApiException) as error:
+        assert "somebody else keeps undoing" in str(error)

@@ -7,6 +7,8 @@ The pods share a load of half of what four of them ask for, and the autoscaler's
 would give them all to foo, which the update shrinks.
 """
 
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
 from __future__ import annotations
 
 import datetime

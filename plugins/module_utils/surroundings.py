@@ -144,13 +144,13 @@ def _template(update: _Update) -> t.Iterator[str]:
     blind = [each for each in serving if not _map(each.container, "readinessProbe") and not _map(each.container, "startupProbe")]
     if blind and not _list(spec, "readinessGates"):
         port = f"port: {blind[0].port}"
-        yield (f"{_names(blind)} has no readinessProbe: Service {blind[0].service} sends requests to a new pod before it listens "
+        yield (f"No readinessProbe on {_names(blind)}: Service {blind[0].service} sends requests to a new pod before it listens "
                f"(18 of 5,744 requests were lost when measured). Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, "
                f"periodSeconds: 1}}, or better an httpGet that answers when it is ready to serve")
 
     abrupt = [each for each in serving if not _waits_before_stop(each.container)]
     if abrupt:
-        yield (f"{_names(abrupt)} has no preStop pause: unless it goes on serving for 3 s after SIGTERM, it is gone before Service "
+        yield (f"No preStop pause on {_names(abrupt)}: unless the server goes on for 3 s after SIGTERM, it is gone before Service "
                f"{abrupt[0].service} stops sending it requests (120 of 6,884 were lost when measured). Add to the container: "
                f"{PAUSE}, or before Kubernetes 1.30 {PAUSE_BEFORE_1_30}; pods keep what they were created with, so it helps "
                f"from the update after this one on")
@@ -159,8 +159,8 @@ def _template(update: _Update) -> t.Iterator[str]:
     slow = max(serving, key=lambda each: _pause(each.container), default=None)
     if slow and _pause(slow.container) >= max(grace, 1):
         pause = _pause(slow.container)
-        yield (f"terminationGracePeriodSeconds is {grace}, and the preStop of {_names([slow])} alone takes {pause} s: it is killed "
-               f"with requests of Service {slow.service} unanswered. Set in the spec of the template: "
+        yield (f"terminationGracePeriodSeconds is {grace}, and the preStop of {_names([slow])} alone takes {pause} s: it has 2 s "
+               f"left to answer the requests of Service {slow.service} that it has begun with. Set in the spec of the template: "
                f"terminationGracePeriodSeconds: {pause + GRACE}")
 
 
@@ -205,10 +205,11 @@ def _nodes(update: _Update) -> t.Iterator[str]:
     """No node takes one of the next pods, not even when nothing else runs on it."""
     found = []
     for node in update.around.nodes or ():
-        obstacles = [(number, what) for number, obstacle in enumerate(_OBSTACLES) if (what := obstacle.of(node, update.wanted))]
-        if not obstacles:
+        obstacles = ((number, obstacle.of(node, update.wanted)) for number, obstacle in enumerate(_OBSTACLES))
+        first = next((each for each in obstacles if each[1]), None)
+        if first is None:
             return
-        found.append(obstacles[0])
+        found.append(first)
     if found and update.desired and not _text(_map(update.wanted, "spec"), "nodeName"):
         counts = collections.Counter(_OBSTACLES[number].says.format(what) for number, what in found)
         told = ", ".join(f"{count} {says}" for says, count in counts.most_common(4))
@@ -236,16 +237,16 @@ def _budgets(update: _Update) -> t.Iterator[str]:
                    """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
         else:
             both = {key: value for key, value in update.before.items() if update.after.get(key) == value}
-            yield (f"{said} does not select the next pods, so that it will not let the last old ones go. Let it select labels that "
-                   f"both have ({_pairs(both)}): {update.kubectl} edit pdb {name}")
+            yield (f"{said} does not select the next pods, so that it will not let the last old ones go. Let it select what "
+                   f"both have ({_pairs(both) or 'a label that has to be added'}): {update.kubectl} edit pdb {name}")
 
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:
     """More than one HorizontalPodAutoscaler for foo, of which Kubernetes itself follows none."""
     names = [_name(each) for each in _autoscalers_of(update.foo.name, update.around.autoscalers)]
     if len(names) > 1:
-        yield (f"HorizontalPodAutoscalers {_and(names)} all set the size of {update.foo.name}: Kubernetes follows none of them "
-               f"(AmbiguousSelector), and one may undo what is set by the update. Keep one: {update.kubectl} delete hpa "
+        yield (f"HorizontalPodAutoscalers {_and(names)} each set the size of {update.foo.name}: Kubernetes follows none of them "
+               f"(AmbiguousSelector), and any of them may undo what the update sets. Keep one: {update.kubectl} delete hpa "
                f"{' '.join(names[1:])}")
 
 
@@ -323,7 +324,8 @@ def _effective(template: Json, kind: str) -> Amounts:
             total += _asked(each, kind)
             sidecars += _asked(each, kind)
         largest |= sidecars if _is_sidecar(each) else sidecars + _asked(each, kind)
-    total = Amounts({**(total | largest), **_asked(spec, kind)})
+    # What is said for the pod as a whole goes before that; but its limit is a request only where no container has one.
+    total = Amounts({**_asked(spec, kind), **(total | largest), **_amounts(_map(spec, "resources", kind))})
     overhead = _amounts(_map(spec, "overhead"))
     return total + Amounts({key: amount for key, amount in overhead.items() if kind == "requests" or total[key]})
 
@@ -356,9 +358,11 @@ def quantity(text: t.Any) -> decimal.Decimal:
 
 
 def _amount(value: decimal.Decimal) -> str:
-    """For people: whole Mi, rounded up, for what is that large."""
-    value = decimal.Decimal(value)
-    return f"{-(-math.ceil(value) // 2**20)}Mi" if value >= 2**20 else f"{value.normalize():f}"
+    """For people: whole Gi, or Mi rounded up, for what is that large."""
+    mebibytes = -(-math.ceil(value) // 2**20)
+    if value < 2**20:
+        return f"{decimal.Decimal(value).normalize():f}"
+    return f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
 
 
 class _Obstacle(t.NamedTuple):

@@ -152,6 +152,10 @@ UNSCHEDULABLE = (
 #: The kubelet cannot create or start a container: what it waits for, or the events that come before that is shown.
 #: A pull that failed may succeed at the next try, for which the driver waits a little in any case.
 _PULL = r"(ErrImagePull|ImagePullBackOff|Failed to pull image).*"
+#: containerd says RunContainerError and StartError, CRI-O says CreateContainerError; both repeat these words of runc.
+_EXEC = r"no command specified|exec: .*(not found|no such file or directory|permission denied)"
+_COMMAND = "compare command and args in the template with what is in the image"
+_START = "correct what the message names: command, volumeMounts or securityContext in the template"
 NOT_STARTED = (
     _Row("image-name", r"InvalidImageName|Failed to apply default image tag", _Fatal.YES,
          "correct the image's name: lower case, one tag or digest, no empty part"),
@@ -172,9 +176,11 @@ NOT_STARTED = (
     _Row("configuration", r"couldn't find key (?P<key>\S+) in (?P<what>Secret|ConfigMap) \S+?/(?P<name>[^\s/]+)$", _Fatal.YES,
          "add the key {key} to the {what} {name}, or correct it in the template"),
     _Row("configuration", r"references non-existent \w+ key", _Fatal.YES, "add that key, or correct it in the template"),
-    _Row("configuration", r"^CreateContainerConfigError", _Fatal.YES, "{kubectl} describe pod {pod}"),
-    _Row("command", r"RunContainerError|no command specified|Error: .*(runc create failed|failed to start container)",
-         _Fatal.YES, "compare command and args in the template with what is in the image"),
+    _Row("configuration", r"runAsNonRoot", _Fatal.YES,
+         "set securityContext.runAsUser in the template, or build the image with another USER than root"),
+    _Row("configuration", r"^CreateContainerConfigError", _Fatal.YES, "correct the template as the message says"),
+    _Row("command", _EXEC, _Fatal.YES, _COMMAND),
+    _Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", _Fatal.YES, _START),
     _Row("crash", r"^(PostStartHookError|PreStartHookError)", _Fatal.AGAIN, "look at lifecycle.postStart in the template",
          has_log=True),
     # A volume is often free as soon as another node has let go of it, which may take six minutes; a server may come back.
@@ -195,8 +201,8 @@ _LIVENESS = _Row("liveness", r"^Unhealthy: .*Liveness probe", _Fatal.AGAIN,
                  "look at what the probe asks; a container that starts slowly needs a startupProbe", has_log=True)
 #: A container has ended: how, and the probes that failed often enough to end it.
 ENDED = (
-    _Row("command", r"^(StartError|ContainerCannotRun)", _Fatal.YES,
-         "compare command and args in the template with what is in the image"),
+    _Row("command", rf"^(StartError|ContainerCannotRun): .*({_EXEC})", _Fatal.YES, _COMMAND),
+    _Row("command", r"^(StartError|ContainerCannotRun)", _Fatal.YES, _START),
     _Row("memory", r"^OOMKilled", _Fatal.AGAIN,
          "raise resources.limits.memory of container {container} ({memory}), or find out what takes so much", has_log=True),
     _STARTUP,
@@ -237,7 +243,7 @@ TERMINATING = (
     _Row("finalizer", r"^Terminating: finalizers", _Fatal.NO,
          "whoever set the finalizer must remove it: {kubectl} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'"),
     _Row("terminating", r"^FailedKillPod", _Fatal.NO,
-         "the node {node} cannot end its containers: kubectl describe node {node}", times=2),
+         "node {node} cannot end its containers: kubectl describe node {node}", times=2),
 )
 
 #: The most telling first.
@@ -250,25 +256,24 @@ _HEALTHY = ("", "ContainerCreating", "PodInitializing")
 def causes(controller: Controller, pods: t.Sequence[Json], events: t.Sequence[Json]) -> list[Cause]:
     """The causes that show, the most telling first; one per kind.
 
-    pods: those that are not ready, whole. events: Warnings of the namespace; those of other objects are ignored.
+    pods: those of the controller that are not ready, whole. events: Warnings of the namespace; those of other objects are
+    ignored.
     """
+    about: dict[str, list[Json]] = collections.defaultdict(list)
+    for event in events:
+        about[_text(_map(event, "involvedObject"), "uid")].append(event)
     found: dict[str, list[Cause]] = collections.defaultdict(list)
-    for cause in [*_refused(controller, [*pods, *events]), *(cause for pod in pods for cause in _of_pod(pod, events))]:
+    told = _refused(controller, [*pods, *events])
+    for pod in pods:
+        uid = _text(_map(pod, "metadata"), "uid")
+        told += _of_pod(pod, about[uid] if uid else [])
+    for cause in told:
         found[cause.kind].append(cause)
     merged = []
     for alike in found.values():
         example = min(alike, key=lambda cause: (not cause.is_fatal, cause.pod))
         merged.append(dataclasses.replace(example, pods=len({cause.pod for cause in alike})))
     return sorted(merged, key=lambda cause: (not cause.is_fatal, _ORDER.index(cause.kind.removeprefix("init-"))))
-
-
-def why_not_available(controller: Controller, pods: t.Sequence[Json]) -> str:
-    """One sentence: how many, and each cause."""
-    found = [cause.sentence for cause in causes(controller, pods, [])]
-    missing = controller.replicas - controller.current
-    if not found and missing > 0:
-        found.append(f"{missing} pods have not been created")
-    return "; ".join([f"{controller.name} has {controller.available} of {controller.replicas} available", *found])
 
 
 class _Sign(t.NamedTuple):
@@ -329,17 +334,15 @@ def _refused(controller: Controller, neighbours: t.Iterable[Json]) -> list[Cause
     return subject.causes(REFUSED, [_Sign(reason, controller.failure)])
 
 
-def _of_pod(pod: Json, events: t.Sequence[Json]) -> list[Cause]:
+def _of_pod(pod: Json, events: list[Json]) -> list[Cause]:
     metadata, spec, status = (_map(pod, key) for key in ("metadata", "spec", "status"))
     conditions = {_text(each, "type"): each for each in _list(status, "conditions")}
-    own = [event for event in events
-           if isinstance(event, dict) and metadata.get("uid") and _map(event, "involvedObject").get("uid") == metadata["uid"]]
     name = _text(metadata, "name")
     names = {"pod": name, "node": _text(spec, "nodeName"), "kubectl": _kubectl(_text(metadata, "namespace"))}
     subject = _Subject(f"pod {name}", names, pod=name)
     lost = subject.causes(LOST, _loss(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
-        return lost or subject.causes(TERMINATING, [*_finalizers(metadata), *_signs(own)])
+        return lost or subject.causes(TERMINATING, [*_finalizers(metadata), *_signs(events)])
     if _is(conditions, "Ready", "True"):
         return []
     if lost:
@@ -347,7 +350,7 @@ def _of_pod(pod: Json, events: t.Sequence[Json]) -> list[Cause]:
     if _is(conditions, "PodScheduled", "False"):
         condition = conditions["PodScheduled"]
         return subject.causes(UNSCHEDULABLE, [_Sign(_text(condition, "reason"), _without_preemption(_text(condition, "message")))])
-    return _of_containers(subject, spec, status, own)
+    return _of_containers(subject, spec, status, events)
 
 
 def _loss(spec: Json, status: Json, conditions: dict[str, Json]) -> list[_Sign]:
@@ -461,7 +464,7 @@ def _threshold(spec: Json, probe: str) -> int:
 def _signs(events: t.Iterable[Json]) -> list[_Sign]:
     """The oldest first. "Error: ErrImagePull" and its like are left out: another event says more at the same moment."""
     ordered = sorted(events, key=lambda event: _text(event, "lastTimestamp") or _text(event, "eventTime"))
-    signs = [_Sign(_text(event, "reason"), _text(event, "message"),
+    signs = [_Sign(_text(event, "reason"), _text(event, "message").removeprefix("(combined from similar events): "),
                    _number(event, "count") or _number(_map(event, "series"), "count") or 1) for event in ordered]
     return [sign for sign in signs if not re.fullmatch(r"Error: \w+", sign.message)]
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import diagnosis
-from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import Cause, causes, why_not_available
+from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import Cause, causes
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
 
 Json = dict[str, t.Any]
@@ -217,7 +217,7 @@ CASES = {
         f"see what the container answers to its readinessProbe: {LOGS}",
         [(pod(container(running={})), [event("Unhealthy", READINESS, count)]) for count in (2, 25)], "NN", ("web", False)),
     "the readiness probe fails in many ways": Case(
-        "readiness", f"{WEB}Unhealthy: (combined from similar events): {READINESS}",
+        "readiness", f"{WEB}Unhealthy: {READINESS}",
         f"see what the container answers to its readinessProbe: {LOGS}",
         [(pod(container(running={})), [event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
                                        event("Unhealthy", f"(combined from similar events): {READINESS}")])],
@@ -349,7 +349,7 @@ CASES = {
                                                "finalizers": ["example.com/hold"]}), [])], "N"),
     "the node cannot end the pod": Case(
         "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
-        "the node real-1 cannot end its containers: kubectl describe node real-1",
+        "node real-1 cannot end its containers: kubectl describe node real-1",
         [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
           [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])], "N"),
     "a readiness gate is closed": Case(
@@ -378,9 +378,21 @@ WORDS = {
     "a key of an environment variable": (
         pod(waits("CreateContainerConfigError", "secret references non-existent secret key: x")), "configuration",
         "add that key, or correct it in the template"),
-    "a configuration that is wrong in a new way": (
+    "an image that runs as root": (
         pod(waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")), "configuration",
-        "kubectl -n shop describe pod foo-1"),
+        "set securityContext.runAsUser in the template, or build the image with another USER than root"),
+    "a configuration that is wrong in a new way": (
+        pod(waits("CreateContainerConfigError", "host IP unknown; known addresses: []")), "configuration",
+        "correct the template as the message says"),
+    "a command that is not there, on CRI-O": (
+        pod(waits("CreateContainerError", 'runc create failed: exec: "nope": executable file not found in $PATH')), "command",
+        "compare command and args in the template with what is in the image"),
+    "a mount that runc refuses": (
+        pod(waits("RunContainerError", 'runc create failed: error mounting "/x" to rootfs: not a directory')), "command",
+        "correct what the message names: command, volumeMounts or securityContext in the template"),
+    "a mount that runc refused": (
+        loop(128, "StartError", message='runc create failed: error mounting "/x" to rootfs: not a directory')[0], "command",
+        "correct what the message names: command, volumeMounts or securityContext in the template"),
     "a hook that fails": (
         pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash", "look at lifecycle.postStart in the template"),
     "a shell that does not find a command": (
@@ -549,15 +561,6 @@ def test_a_long_message_keeps_its_beginning_and_its_end():
 
     assert len(cause.message) == diagnosis.LONGEST_MESSAGE
     assert cause.message.startswith("first line and more ") and cause.message.endswith(" more the true reason")
-
-
-def test_the_summary_counts_and_tells_each_cause():
-    controller = Controller.from_api(rc("foo", 2, available=0))
-
-    assert why_not_available(controller, [named("foo-1", "ErrImagePull")]) == (
-        "foo has 0 of 2 available; pod foo-1, container web: ErrImagePull: message of foo-1")
-    none_made = Controller.from_api(rc("foo", 2, current=0))
-    assert why_not_available(none_made, []) == "foo has 0 of 2 available; 2 pods have not been created"
 
 
 ANYTHING = st.sampled_from([None, "", 0, 7, [], {}, [None], [[]], {"reason": None}, "x"])

@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit sanity integration molecule
+TIERS := lint unit sanity integration faults-sample molecule
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -39,9 +39,14 @@ test-lint: ## ruff, import-linter, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster
 test-sanity: ## ansible-test sanity
 test-integration: ## pytest tests/integration: on the embedded cluster
+test-faults-sample: ## Every 16th point of test-faults, always the same ones: 3 minutes
 test-molecule: ## The role image_bump on the embedded cluster, and on kind where there is a Docker engine
 $(TIERS:%=test-%): test-%: .venv/ready
 	@.venv/bin/python tests/run.py $* $(if $(filter molecule,$*),kind)
+
+.PHONY: test-faults
+test-faults: .venv/ready ## A kill at every write, a fault at every request; kubectl for comparison: 25 minutes
+	@.venv/bin/python tests/run.py faults
 
 .PHONY: bench
 bench: .venv/ready ## Side by side with kubectl rolling-update and the Deployment controller

@@ -62,6 +62,8 @@ TIERS = {
     "unit": Tier(["pytest -q tests/unit"]),
     "sanity": Tier(["bash tests/sanity/run"]),
     "integration": Tier([BUILD, "pytest -q tests/integration"]),
+    "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
+    "faults": Tier([BUILD, "python tests/faults"]),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
     "kind": Tier(["molecule test --scenario-name kind"], missing=no_docker_engine, in_ci=False),
 }

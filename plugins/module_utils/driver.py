@@ -88,7 +88,15 @@ def run(
     say is called with one line for each step and each wait. stop is asked before each step and several times a second while
     waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
     """
-    return t.cast(Json, _Run(request, gateway, clock, say, stop).to_the_end())
+    it = _Run(request, gateway, clock, say, stop)
+    # No `finally`: a client that dies does nothing more, and the tests' clients die by a BaseException.
+    try:
+        result = it.to_the_end()
+    except Exception:
+        it.end()
+        raise
+    it.end()
+    return result
 
 
 def look(request: Request, gateway: Gateway, clock: Clock) -> Json | None:
@@ -96,7 +104,7 @@ def look(request: Request, gateway: Gateway, clock: Clock) -> Json | None:
 
     Raises RolloutError as run() does.
     """
-    return _Run(request, gateway, clock, lambda line: None, lambda: "").to_the_end(only_look=True)
+    return _Run(request, gateway, clock, lambda line: None, lambda: "").loop(only_look=True)
 
 
 class _Run:
@@ -122,23 +130,18 @@ class _Run:
         self.warnings: list[str] = []
         self.records = request.record_events
 
-    def to_the_end(self, only_look: bool = False) -> Json | None:
+    def to_the_end(self) -> Json:
         try:
-            result = self.loop(only_look)
+            return t.cast(Json, self.loop())
         except RolloutFailed as error:
             if self.request.rolls_back:
                 self.roll_back(error)
             self.restore_autoscaler()
-            self.record(self.observe(), "Warning", "RollingUpdateFailed", error.what)
-            self.end()
-            raise
-        except Exception:
-            self.end()
-            raise
-        self.end()
-        return result
+            seen = self.observe()
+            self.record(seen, "Warning", "RollingUpdateFailed", error.what)
+            raise self.with_progress(error, seen) from error.__cause__
 
-    def loop(self, only_look: bool) -> Json | None:
+    def loop(self, only_look: bool = False) -> Json | None:
         seen = Observed(None, None)
         try:
             while True:
@@ -198,7 +201,7 @@ class _Run:
             self.lease.keep()
 
     def end(self) -> None:
-        """Not in a `finally`: a client that dies does nothing more, and the tests' clients die by an exception."""
+        """Let the next task in."""
         if self.lease:
             self.lease.release()
 
@@ -341,14 +344,10 @@ class _Run:
         self.request = dataclasses.replace(self.request, state=State.ROLLED_BACK, timeout=None, max_steps=None)
         self.best, self.best_at, self.fatal_since, self.times_planned = (), self.clock.monotonic(), {}, collections.Counter()
         try:
-            result = t.cast(Json, self.loop(only_look=False))
+            error.what += f"; {t.cast(Json, self.loop())['msg']}"
         except RolloutError as second:
             error.what += f"; and it could not be rolled back: {second.message}"
             error.next_command = second.next_command
-            error.progress = second.progress
-        else:
-            error.what += f"; {result['msg']}"
-            error.progress = {key: result[key] for key in ("changed", "steps", "rollout", "warnings")}
 
     def restore_autoscaler(self) -> None:
         """Nobody may come to go on with the update: better an autoscaler that meddles than none for long."""
@@ -381,6 +380,7 @@ class _Run:
         return report.sentence(self.request, seen)
 
     def with_progress(self, error: RolloutError, seen: Observed) -> RolloutError:
+        """The error with what was done before it."""
         if seen.foo or seen.next:
             result = self.result(seen, "")
             error.progress = {key: result[key] for key in ("changed", "steps", "rollout", "warnings")}

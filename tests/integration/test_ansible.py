@@ -230,7 +230,7 @@ def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp
     else:
         process.send_signal(signal.Signals[kill])
 
-    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=5)
+    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=15)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     time.sleep(4)

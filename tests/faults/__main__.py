@@ -1,0 +1,98 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make test-faults`: kills the client at every write, and lets every request go wrong, on a real API server.
+
+    .venv/bin/python tests/faults [--sample] [--workers N] [--record] [WORD ...]
+
+Each point is one run of a task that is disturbed at one place, and what comes after it. Prints how many points there were and how
+many have passed, for each flow and each fault, as Markdown. WORD chooses the series whose titles have it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration")]
+
+import embedded  # noqa: E402
+import plan  # noqa: E402
+import report  # noqa: E402
+from series import Series, Tally  # noqa: E402
+from world import World  # noqa: E402
+
+SAMPLE = 16
+"""The sample takes every point of this number, each series from another one on."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", action="store_true", help=f"every {SAMPLE}th point of each series, always the same ones")
+    parser.add_argument("--workers", type=int, default=6, metavar="N", help="points tried at the same time (default: 6)")
+    parser.add_argument("--record", action="store_true", help=f"write the tables into {report.DOCUMENT.relative_to(ROOT)} as well")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only series whose titles have one of these")
+    options = parser.parse_args()
+    logging.getLogger("kubernetes").setLevel(logging.ERROR)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
+    began = time.monotonic()
+    with embedded.up("faults") as cluster:
+        chosen = [each for each in plan.series(with_peer=not options.sample)
+                  if not options.words or any(word in each.title for word in options.words)]
+        tallies = run(chosen, cluster.kubeconfig, options.workers, SAMPLE if options.sample else 1)
+        text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began, options.sample)
+    print(text)
+    if options.record:
+        report.record(text)
+    return 0 if report.is_good(chosen, tallies) else 1
+
+
+def run(chosen: list[Series], kubeconfig: str, workers: int, stride: int) -> dict[Series, Tally]:
+    """Every series once, a few at a time, the first ones first. Raises what a worker has raised."""
+    tallies: dict[Series, Tally] = {}
+    errors: list[BaseException] = []
+    waiting: queue.SimpleQueue[tuple[int, Series]] = queue.SimpleQueue()
+    for numbered in enumerate(chosen):
+        waiting.put(numbered)
+
+    def work(number: int) -> None:
+        try:
+            with World(kubeconfig, f"faults-{number}") as world:
+                while not errors:
+                    try:
+                        place, series = waiting.get_nowait()
+                    except queue.Empty:
+                        return
+                    began = time.monotonic()
+                    tallies[series] = series.run(world, stride, place % stride)
+                    say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, {time.monotonic() - began:.0f} s")
+        except BaseException as error:
+            errors.append(error)
+            say(traceback.format_exc())
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise SystemExit("a point could not be tried: see above")
+    return tallies
+
+
+def say(text: str) -> None:
+    """A line for whoever waits; the tables alone go to standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The programs under test, as processes that can be killed with all that they have started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TASK: dict[str, Any] = {"name": "foo", "progress_deadline": 60}
+"""What all tasks have in common."""
+
+PATIENCE = 150
+"""Seconds after which a program that has not ended is taken for hanging."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program has ended."""
+
+    code: int
+    output: str
+    errors: str
+    seconds: float
+
+    @property
+    def is_well(self) -> bool:
+        return self.code == 0
+
+    @property
+    def was_killed(self) -> bool:
+        return self.code == -signal.SIGKILL
+
+    @property
+    def result(self) -> Json:
+        """The task's result; empty if there is none."""
+        text = self.output[self.output.find("{"):]
+        try:
+            return json.loads(text)
+        except ValueError:
+            return {}
+
+    @property
+    def last_words(self) -> str:
+        return str(self.result.get("msg") or (self.errors or self.output).strip()[-500:])
+
+
+class Program:
+    """One run of a program, in a session of its own."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._has_started = threading.Event()
+
+    def run(self, command: list[str], environment: dict[str, str]) -> Ended:
+        began = time.monotonic()
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors,
+                                             start_new_session=True)
+            self._has_started.set()
+            try:
+                code = self._process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                code = self._process.wait()
+                errors.write(f"\nhangs: killed after {PATIENCE} s")
+            seconds = time.monotonic() - began
+            output.seek(0)
+            errors.seek(0)
+            return Ended(code, output.read(), errors.read(), seconds)
+
+    def kill(self) -> None:
+        """SIGKILL for the process and everything it has started, whatever their sessions: nothing runs on."""
+        pid = self._pid()
+        tree: list[int] = []
+        while (found := descendants(pid)) != tree:  # none of those that were found can start another one
+            tree = found
+            for each in tree:
+                _signal(each, signal.SIGSTOP)
+        for each in tree:
+            _signal(each, signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM: the module stops before its next step."""
+        _signal(self._pid(), signal.SIGTERM)
+
+    def _pid(self) -> int:
+        assert self._has_started.wait(10) and self._process
+        return self._process.pid
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all that it has started, sorted."""
+    found = {pid}
+    with contextlib.suppress(OSError):
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in children.read_text("ascii").split():
+                found |= set(descendants(int(child)))
+    return sorted(found)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
+"""Makes a command and its environment of a task's parameters, a kubeconfig, and a folder to write to."""
+
+
+def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
+    """The module alone, as Ansible starts it: a Python of its own."""
+    environment = _environment(kubeconfig, home) | {"PYTHONPATH": str(ROOT / ".venv/collections")}
+    name = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
+    return [sys.executable, "-m", name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], environment
+
+
+def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
+    """The task as a user types it: the command ansible, its workers, and the module."""
+    command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", json.dumps(params)]
+    return command, _environment(kubeconfig, home)
+
+
+def kubectl(path: Path) -> Client:
+    """kubectl rolling-update, which finds out by itself that it goes on with an update."""
+
+    def client(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
+        command = [str(path), "--kubeconfig", kubeconfig, "--cache-dir", str(home / "kubectl"), "-n", params["namespace"],
+                   "rolling-update", params["name"], f"--image={params['image']}", "--update-period=0s", "--poll-interval=100ms"]
+        return command, _environment(kubeconfig, home)
+
+    return client
+
+
+def _environment(kubeconfig: str, home: Path) -> dict[str, str]:
+    """The user's own settings and cluster stay out of it."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
+    return kept | {
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"),
+        "ANSIBLE_HOME": str(home),
+        "ANSIBLE_REMOTE_TEMP": str(home / "tmp"),
+        "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+        "ANSIBLE_LOCALHOST_WARNING": "false",
+        "K8S_AUTH_KUBECONFIG": kubeconfig,
+        "PATH": f"{ROOT / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
+    }

@@ -1,0 +1,123 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The tasks that are disturbed: where each begins, what it asks for, and what asks for the contrary.
+
+To add one, write how it begins, and give it a row in FLOWS.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from clients import Program
+from namespace import manifest
+from proxy import Exchange, Fault
+from world import World
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+
+Json = dict[str, Any]
+
+REPLICAS = 2
+"""Few, so that a run has few requests; enough for a step of each kind."""
+
+UPDATE = {"image": "myimage:v2"}
+BACK = {"state": "rolled_back"}
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A task, and the cluster before it."""
+
+    name: str
+    #: Brings an empty namespace to where the task begins.
+    begin: Callable[[World], None]
+    task: Json
+    #: The task that turns round, and from where; None where there is no way back.
+    back: Json = None  # type: ignore[assignment]
+    back_from: Callable[[World], None] = None  # type: ignore[assignment]
+
+    #: Two ends are the same if they are so after this.
+    comparable: Callable[[Json | str], Json | str] = lambda end: end
+
+    @property
+    def expected(self) -> set[str]:
+        """The controllers of which one must always be there."""
+        return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
+
+
+def never_updated(world: World) -> None:
+    """foo as a user creates it: without the deployment label."""
+    world.namespace.make_foo(REPLICAS)
+
+
+def updated_before(world: World) -> None:
+    """foo as an earlier update has left it."""
+    body = manifest(REPLICAS)
+    label = {identity.DEPLOYMENT_LABEL: "abcdef0123"}
+    last = {"outcome": "updated", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"}, "time": "2026-01-01T00:00:00Z"}
+    body["metadata"]["annotations"] = {identity.LAST_ROLLOUT: identity.canonical(last)}
+    for labels in (body["metadata"]["labels"], body["spec"]["selector"], body["spec"]["template"]["metadata"]["labels"]):
+        labels.update(label)
+    world.namespace.create("replicationcontrollers", body)
+    world.namespace.until_available("foo", REPLICAS)
+
+
+def half_way(task: Json, begin: Callable[[World], None] = updated_before) -> Callable[[World], None]:
+    """Where that task stands when it is told to stop after foo has shrunk for the first time."""
+
+    def half_way(world: World) -> None:
+        begin(world)
+        program = Program()
+
+        def stops(exchange: Exchange) -> None:
+            shrunk = exchange.forward()
+            program.terminate()
+            exchange.reply(shrunk)
+
+        def script(exchange: Exchange) -> Fault | None:
+            is_size = b'"/spec/replicas"' in exchange.body and exchange.path.endswith("/foo")
+            return stops if exchange.is_write and is_size else None
+
+        ended = world.run(task, script, program=program)
+        assert "stopped (SIGTERM)" in ended.last_words, f"half way, and not: {ended.last_words}"
+        world.comes_to_rest()
+
+    return half_way
+
+
+def foo_lost(world: World) -> None:
+    """Half way, and then somebody deletes foo: next is left."""
+    half_way(UPDATE)(world)
+    world.namespace.remove("foo")
+    world.namespace.gone("foo")
+    world.comes_to_rest()
+
+
+def whichever_restart(end: Json | str) -> Json | str:
+    """A restart that has ended cannot be told from one that has not begun: the same task begins another one then.
+
+    Its token, and the names that come from it, are hashes of the template before.
+    """
+    return json.loads(re.sub(r"\b[0-9a-f]{10}\b", "HASH", json.dumps(end)))
+
+
+NAMED = {**UPDATE, "next_name": "bar"}
+RESTART = {"state": "restarted"}
+
+TAKEOVER = Flow("update with takeover", updated_before, UPDATE, BACK, half_way(UPDATE))
+NEXT_NAME = Flow("next_name given", updated_before, NAMED, BACK, half_way(NAMED))
+
+FLOWS = [
+    TAKEOVER,
+    Flow("first update of foo", never_updated, UPDATE, BACK, half_way(UPDATE, never_updated)),
+    NEXT_NAME,
+    Flow("rolled back half way", half_way(UPDATE), BACK, UPDATE, half_way(UPDATE)),
+    Flow("restart", updated_before, RESTART, BACK, half_way(RESTART), whichever_restart),
+    Flow("foo lost half way", foo_lost, UPDATE, BACK),
+]

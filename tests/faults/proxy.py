@@ -1,0 +1,250 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A proxy between one client and the API server: plain HTTP on loopback towards the client, TLS towards the server.
+
+What happens to a request is decided by a script: it is shown each request before that is sent on, and answers with a fault
+(see injected.py), or with None to let it pass. The client under test knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+LOOPBACK = "127.0.0.1"
+MUTATING = ("POST", "PUT", "PATCH", "DELETE")
+
+_HOP_BY_HOP = {"connection", "content-length", "host", "keep-alive", "transfer-encoding"}
+
+
+class Answer(NamedTuple):
+    """What the server has answered, or what the proxy answers in its place."""
+
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class Exchange(BaseHTTPRequestHandler):
+    """The requests of one connection, one after the other; a fault gets this and does to the present one what it likes."""
+
+    protocol_version = "HTTP/1.1"
+    proxy: Proxy
+    body = b""
+
+    # What is asked
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        return parse_qs(urlsplit(self.path).query)
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it would change something on the server: a dry run does not, nor a question about permissions."""
+        is_question = urlsplit(self.path).path.startswith("/apis/authorization.k8s.io/")
+        return self.command in MUTATING and "dryRun" not in self.query and not is_question
+
+    @property
+    def is_watch(self) -> bool:
+        return self.query.get("watch", ["0"])[0] in ("1", "true")
+
+    # What can be done with it
+
+    def forward(self, body: bytes | None = None) -> Answer:
+        """Send it to the API server (with another body, if given) and return the whole answer."""
+        response = self._send(self.body if body is None else body)
+        return Answer(response.status, response.getheaders(), response.read())
+
+    def reply(self, answer: Answer, *more: tuple[str, str], only: float = 1) -> None:
+        """Answer the client; with `only` a part of the body, and then the end of the connection."""
+        self.send_response(answer.status)
+        for key, value in (*answer.headers, *more):
+            if key.lower() not in _HOP_BY_HOP or (key, value) in more:
+                self.send_header(key, value)
+        self.send_header("Content-Length", str(len(answer.body)))
+        self.end_headers()
+        self.wfile.write(answer.body[: int(len(answer.body) * only)])
+        self.close_connection = self.close_connection or only < 1
+
+    def reset(self) -> None:
+        """End the connection without an answer (RST)."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+
+    def events(self) -> Iterator[bytes]:
+        """The lines of a watch, as they come from the server."""
+        with contextlib.closing(self._upstream):  # the next request gets another one: this may not be read to its end
+            yield from self._send(self.body)
+
+    def stream(self, chunks: Iterable[bytes]) -> None:
+        """Answer with these chunks, and after the last one with the end of the answer."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for chunk in chunks:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+        if not self.close_connection:
+            self.wfile.write(b"0\r\n\r\n")
+
+    # Wiring
+
+    def __init__(self, proxy: Proxy, connection: socket.socket, address: Any) -> None:
+        self.proxy = proxy
+        self.is_hung_up = False
+        self._upstream = proxy.connect()
+        with proxy.knows(self), contextlib.closing(self._upstream):
+            super().__init__(connection, address, None)  # type: ignore[arg-type]  # it serves until the connection ends
+
+    def _any(self) -> None:
+        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        script = self.proxy.script
+        fault = script(self) if script else None
+        if fault:
+            fault(self)
+        elif self.is_watch:
+            self.stream(self.events())
+        else:
+            self.reply(self.forward())
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _any
+
+    def _send(self, body: bytes) -> http.client.HTTPResponse:
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in _HOP_BY_HOP}
+        headers = {"Authorization": f"Bearer {self.proxy.token}"} | headers | {"Accept-Encoding": "identity"}
+        self._upstream.request(self.command, self.path, body or None, headers)
+        return self._upstream.getresponse()
+
+    def hang_up(self) -> None:
+        """End both connections, whatever they are waiting for."""
+        self.is_hung_up = True
+        for each in (self._upstream.sock, self.connection):
+            with contextlib.suppress(OSError, AttributeError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, *_unused: Any) -> None:
+        """Nothing: the scripts know what they have seen."""
+
+
+Fault = Callable[[Exchange], None]
+Script = Callable[[Exchange], "Fault | None"]
+
+
+class Proxy:
+    """Listens from the start to the end of a context."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        """kubeconfig names the server, and has the administrator's token, for clients that send none over plain HTTP."""
+        config = json.loads(Path(kubeconfig).read_text("utf-8"))
+        cluster = config["clusters"][0]["cluster"]
+        self._server = urlsplit(cluster["server"])
+        self._tls = ssl.create_default_context(cafile=cluster.get("certificate-authority"))
+        self.token: str = config["users"][0]["user"]["token"]
+        self.script: Script | None = None
+        #: What went wrong in a script or a fault: then the run has shown nothing.
+        self.errors: list[Exception] = []
+        self._open: set[Exchange] = set()
+        self._lock = threading.Lock()
+        self._listener: socket.socket | None = None
+        self._port = 0
+
+    def __enter__(self) -> Proxy:
+        self.listen()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop_listening()
+        self.hang_up()
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self._port}"
+
+    def connect(self) -> http.client.HTTPSConnection:
+        """A new connection to the API server."""
+        return http.client.HTTPSConnection(self._server.hostname or "", self._server.port, context=self._tls, timeout=120)
+
+    def change(self, path: str, annotations: dict[str, str]) -> None:
+        """Be somebody else who writes annotations on an object."""
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/merge-patch+json"}
+        with contextlib.closing(self.connect()) as connection:
+            connection.request("PATCH", path, json.dumps({"metadata": {"annotations": annotations}}), headers)
+            connection.getresponse().read()
+
+    def listen(self) -> None:
+        """Take connections, on the same port as before; it may do so already."""
+        with self._lock:
+            # Below 32768: above, the kernel may give the port to a client while nobody listens.
+            for port in [self._port] if self._port else random.sample(range(20000, 32000), 100):
+                if self._listener:
+                    return
+                listener = socket.socket()
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    listener.bind((LOOPBACK, port))
+                    listener.listen(64)
+                except OSError:
+                    listener.close()
+                    continue
+                self._listener, self._port = listener, port
+                threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+        if not self._listener:
+            raise SystemExit("there is no free port for the proxy")
+
+    def stop_listening(self) -> None:
+        """Refuse connections until listen() is called."""
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+            listener.close()
+
+    def hang_up(self) -> None:
+        """End all connections that are left."""
+        with self._lock:
+            left = list(self._open)
+        for exchange in left:
+            exchange.hang_up()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, address = listener.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._serve, args=(connection, address), daemon=True).start()
+
+    def _serve(self, connection: socket.socket, address: Any) -> None:
+        # A client that is killed, or that hangs up, ends its connection in the middle of whatever is being sent.
+        with contextlib.suppress(OSError, http.client.HTTPException), connection:
+            Exchange(self, connection, address)
+
+    @contextlib.contextmanager
+    def knows(self, exchange: Exchange) -> Iterator[None]:
+        """Remember a connection while it lasts, and what goes wrong in it that is no fault of the network."""
+        with self._lock:
+            self._open.add(exchange)
+        try:
+            yield
+        except (OSError, http.client.HTTPException):
+            raise
+        except Exception as error:
+            if not exchange.is_hung_up:
+                self.errors.append(error)
+        finally:
+            with self._lock:
+                self._open.discard(exchange)

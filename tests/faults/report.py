@@ -1,0 +1,87 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run has shown, as Markdown."""
+
+from __future__ import annotations
+
+import collections
+import datetime
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+import kubernetes
+from given import given_kubeconfig
+from series import Series, Tally
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
+HEADING = "## Measured"
+
+Tallies = dict[Series, Tally]
+
+
+def is_good(chosen: list[Series], tallies: Tallies) -> bool:
+    """Whether every point of ours has passed, and there were some. A peer's are only counted."""
+    ours = [tallies[each] for each in chosen if not each.peers_note]
+    return all(tally.passed == tally.points for tally in ours) and any(tally.points for tally in ours)
+
+
+def line(series: Series, tally: Tally) -> str:
+    return f"{series.title}: {tally.passed} of {tally.points}"
+
+
+def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float, is_sample: bool) -> str:
+    ours = [tallies[each] for each in chosen if not each.peers_note]
+    of_what = "a sample of the points of `make test-faults`" if is_sample else "all points"
+    parts = [f"{of_what[0].upper()}{of_what[1:]}: **{sum(each.passed for each in ours)} of {sum(each.points for each in ours)} "
+             f"passed**.", *settings(kubeconfig, seconds)]
+    for kind in dict.fromkeys(each.kind for each in sorted(chosen, key=lambda each: (bool(each.peers_note), each.kind))):
+        parts += ["", f"### {kind}", "", *table([(each, tallies[each]) for each in chosen if each.kind == kind])]
+    return "\n".join(parts)
+
+
+def table(rows: list[tuple[Series, Tally]]) -> list[str]:
+    """A line per series, and what was broken."""
+    at_once = any(tally.at_once for _series, tally in rows)
+    lines = ["| series | points | passed |" + (" of these at once |" if at_once else ""), "|---|---|---|" + "---|" * at_once]
+    for series, tally in rows:
+        lines.append(f"| {series.name} | {tally.points} | {tally.passed} |" + f" {tally.at_once} |" * at_once)
+    lines.append(f"| all | {sum(tally.points for _series, tally in rows)} | {sum(tally.passed for _series, tally in rows)} |"
+                 + f" {sum(tally.at_once for _series, tally in rows)} |" * at_once)
+    for series, tally in rows:
+        lines += [""] * bool(tally.failures)
+        if series.peers_note:
+            lines += [*kinds_of_failure(tally), "", series.peers_note()]
+        else:
+            lines += [f"- {series.name}, {place}: {'; '.join(broken)}" for place, broken in tally.failures]
+    return lines
+
+
+def kinds_of_failure(tally: Tally) -> list[str]:
+    """How often each thing was broken, and where."""
+    places = collections.defaultdict(list)
+    for place, broken in tally.failures:
+        for each in broken:
+            places[each].append(place)
+    lines = ["| what was broken | points | where |", "|---|---|---|"]
+    return lines + [f"| {each} | {len(where)} | {'; '.join(where)} |"
+                    for each, where in sorted(places.items(), key=lambda row: -len(row[1]))]
+
+
+def settings(kubeconfig: str, seconds: float) -> list[str]:
+    """What the numbers depend on."""
+    client = kubernetes.config.new_client_from_config(kubeconfig)
+    server = kubernetes.client.VersionApi(client).get_code().git_version
+    cluster = "the cluster that KUBECONFIG names" if given_kubeconfig() else "the embedded cluster"
+    packages = ", ".join(f"{name} {version(name)}" for name in ("ansible-core", "kubernetes", "urllib3"))
+    today = datetime.datetime.now(datetime.UTC).date()
+    return [f"{today}, Kubernetes {server} ({cluster}), Python {platform.python_version()}, {packages}, {os.cpu_count()} CPUs, "
+            f"{seconds / 60:.0f} minutes."]
+
+
+def record(text: str) -> None:
+    """Replace all that follows the heading in the document."""
+    head = DOCUMENT.read_text("utf-8").partition(HEADING)[0]
+    DOCUMENT.write_text(f"{head}{HEADING}\n\n{text}\n", "utf-8")

@@ -1,0 +1,248 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A series tries one kind of disturbance at one place after the other, until the task ends before it gets there.
+
+A point is one of those places: the cluster is brought to where the flow begins, the task is disturbed there, what a user would do
+next is done, and the judge says what was broken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import injected
+from clients import Client, Ended, Program, module
+from flows import REPLICAS, Flow
+from injected import Kind, Script, WatchScript
+from world import World
+
+Json = dict[str, Any]
+
+LONGEST = 60.0
+"""Seconds within which a task ends whatever happens to its requests: 25 for one request, and more than one may be concerned."""
+
+
+@dataclass
+class Outcome:
+    """What one point has shown."""
+
+    #: What was broken; empty if it has passed.
+    broken: list[str] = field(default_factory=list)
+    #: Whether the disturbed task itself has ended well.
+    at_once: bool = False
+
+
+@dataclass
+class Tally:
+    """What the points of a series have shown."""
+
+    points: int = 0
+    passed: int = 0
+    at_once: int = 0
+    #: Place and what was broken there.
+    failures: list[tuple[str, list[str]]] = field(default_factory=list)
+
+    def add(self, place: str, outcome: Outcome) -> None:
+        self.points += 1
+        self.passed += not outcome.broken
+        self.at_once += outcome.at_once
+        if outcome.broken:
+            self.failures.append((place, outcome.broken))
+
+
+class References:
+    """How undisturbed runs end, found out once for each flow."""
+
+    def __init__(self) -> None:
+        self._ends: dict[tuple[str, str], Any] = {}
+        self._lock = threading.Lock()
+
+    def end(self, world: World, flow: Flow, client: Client = module) -> Any:
+        """The end of the flow's task."""
+        return self._of(world, flow, "task", flow.begin, flow.task, client)
+
+    def end_of_back(self, world: World, flow: Flow) -> Any:
+        """The end of the task that turns round, from half way."""
+        return self._of(world, flow, "back", flow.back_from, flow.back, module)
+
+    def _of(self, world: World, flow: Flow, which: str, begin: Callable[[World], None], task: Json, client: Client) -> Any:
+        key = (flow.name, which)
+        with self._lock:
+            if key not in self._ends:
+                world.clear()
+                begin(world)
+                world.judge.begin(REPLICAS, flow.expected)
+                ended = world.run(task, client=client)
+                broken = world.judge.verdict()
+                if not ended.is_well or broken:
+                    raise SystemExit(f"{flow.name}, undisturbed: {broken or ended.last_words}")
+                self._ends[key] = world.end_state()
+            return self._ends[key]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One disturbance of one flow."""
+
+    kind: str
+    name: str
+    #: The places, in order; the first that is never reached ends the series.
+    places: Callable[[], Iterable[Any]]
+    #: Tries one; None if it is never reached.
+    attempt: Callable[[World, Any], Outcome | None]
+    describe: Callable[[Any], str] = str
+    #: Of another program than ours, whose failures are no failure of the run: what is to be said of it.
+    peers_note: Callable[[], str] | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}: {self.name}"
+
+    def run(self, world: World, stride: int, offset: int) -> Tally:
+        """Try every stride-th place, from the one of number offset (from 0) on; the first one, if there are no more than that."""
+        tally = Tally()
+        for place in itertools.islice(self.places(), offset, None, stride):
+            outcome = self.attempt(world, place)
+            if outcome is None:
+                break
+            tally.add(self.describe(place), outcome)
+        return tally if tally.points or not offset else self.run(world, stride, 0)
+
+
+# The client is killed
+
+
+def crash(flow: Flow, references: References, client: Client = module, turns_round: bool = False) -> Series:
+    """The client dies just before or just after its k-th write; then the same task, or the one that turns round."""
+
+    def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
+        end = references.end(world, flow, client)
+        end_of_back = references.end_of_back(world, flow) if turns_round and flow.back_from else None
+        killed = killed_at(world, flow, place, client)
+        if killed is None:
+            return None
+        broken = [] if killed.was_killed else [f"not killed, but ended by {killed.code}: {killed.last_words}"]
+        if turns_round:
+            broken += goes_back(world, flow, end, end_of_back)
+        else:
+            broken += goes_on(world, flow, end, client)
+        return Outcome(broken + world.judge.verdict())
+
+    then = "turned round" if turns_round else "same task"
+    name = f"{flow.name}, then {then}"
+    return Series("the command ansible killed" if client is not module else "module killed", name, kills, attempt, at_write)
+
+
+def kills() -> Iterator[tuple[int, bool]]:
+    """Before and after each write: (1, False), (1, True), (2, False) ..."""
+    return ((number, late) for number in itertools.count(1) for late in (False, True))
+
+
+def from_one() -> Iterator[int]:
+    return itertools.count(1)
+
+
+def at_write(place: tuple[int, bool]) -> str:
+    return f"killed {'after' if place[1] else 'before'} write {place[0]}"
+
+
+def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client) -> Ended | None:
+    """Kill the flow's task there; None if it has fewer writes."""
+    number, late = place
+    world.clear()
+    flow.begin(world)
+    world.judge.begin(REPLICAS, flow.expected)
+    program = Program()
+    script = Script(number, injected.any_write, (injected.after if late else injected.before)(program.kill))
+    ended = world.run(flow.task, script, client, program)
+    return ended if script.hit else None
+
+
+def goes_on(world: World, flow: Flow, end: Any, client: Client = module) -> list[str]:
+    """The same task again reaches the end of an undisturbed run."""
+    ended = world.run(flow.task, client=client)
+    if not ended.is_well:
+        return [f"the same task again fails: {ended.last_words}"]
+    return differences(flow, world.end_state(), end)
+
+
+def goes_back(world: World, flow: Flow, end: Any, end_of_back: Any) -> list[str]:
+    """The task that turns round undoes the update; or refuses with a sentence, and then the first task goes on."""
+    ended = world.run(flow.back)
+    if ended.is_well:
+        # Where next had not been created yet, nobody knows what the update would have led to.
+        return [each for each in differences(flow, world.end_state(), end_of_back) if "/last/from/web is None" not in each]
+    return ([] if ended.result.get("failure") else [f"no error of ours: {ended.last_words}"]) + goes_on(world, flow, end)
+
+
+def differences(flow: Flow, end: Any, undisturbed: Any) -> list[str]:
+    """Where an end is another one than that of an undisturbed run."""
+    return [f"another end than undisturbed: {difference}"
+            for difference in itertools.islice(_differences("", flow.comparable(end), flow.comparable(undisturbed)), 3)]
+
+
+def _differences(path: str, one: Any, other: Any) -> Iterator[str]:
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted(one.keys() | other.keys()):
+            yield from _differences(f"{path}/{key}", one.get(key), other.get(key))
+    elif one != other:
+        yield f"{path} is {one} and not {other}"
+
+
+def says_how_to_go_on(ended: Ended) -> list[str]:
+    """An error is a sentence that says on what it has failed, and what to type next."""
+    failure = ended.result.get("failure") or {}
+    missing = [key for key in ("what", "next_command") if not failure.get(key)]
+    if not (failure.get("where") or ended.result.get("rollout") or "http" in failure.get("what", "")):  # the server's address
+        missing.append("where")
+    return [f"an error without {' and '.join(missing)}: {ended.last_words}"] if missing else []
+
+
+# Requests are disturbed
+
+
+SOME = (1, 5, 9, 13, 17)
+"""Where faults that last for good begin: such a run takes up to half a minute, so not everywhere."""
+
+
+def disturb(flow: Flow, references: References, kind: Kind, for_good: bool = False) -> Series:
+    """A fault at the k-th request that it applies to, or at all from that on."""
+
+    def attempt(world: World, number: int) -> Outcome | None:
+        script = Script(number, kind.applies, kind.fault, for_good)
+        return disturbed(world, flow, references, script)
+
+    what = "all requests from one on" if for_good else "one request"
+    places = (lambda: SOME) if for_good else from_one
+    return Series(f"{what}: {flow.name}", kind.name, places, attempt, lambda number: f"at number {number}")
+
+
+def disturb_watch(flow: Flow, references: References, name: str) -> Series:
+    """A fault at the k-th event of the watch."""
+
+    def attempt(world: World, number: int) -> Outcome | None:
+        return disturbed(world, flow, references, WatchScript(number, injected.WATCH_FAULTS[name]))
+
+    return Series(f"one request: {flow.name}", name, from_one, attempt, lambda number: f"at event {number}")
+
+
+def disturbed(world: World, flow: Flow, references: References, script: Script | WatchScript) -> Outcome | None:
+    """The task ends well, or within its bounds with an error that says how to go on, and then does."""
+    end = references.end(world, flow)
+    world.clear()
+    flow.begin(world)
+    world.judge.begin(REPLICAS, flow.expected)
+    ended = world.run(flow.task, script)
+    if not script.hit:
+        return None
+    broken = [f"took {ended.seconds:.0f} s"] if ended.seconds > LONGEST else []
+    if not ended.is_well:
+        broken += says_how_to_go_on(ended) + goes_on(world, flow, end)
+    else:
+        broken += differences(flow, world.end_state(), end)
+    return Outcome(broken + world.judge.verdict(), at_once=ended.is_well)

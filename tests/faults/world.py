@@ -1,0 +1,192 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where a point is tried: a namespace with strangers in it, a proxy, and a judge that looks on through watches of its own.
+
+The judge is the observer of tests/integration. It knows nothing of the collection but the names of the annotations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from clients import TASK, Client, Ended, Program, module
+from injected import TOUCHED
+from kubernetes.client.exceptions import ApiException
+from namespace import Namespace, Observer, eventually, is_ready, manifest, uids
+from proxy import Proxy, Script
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+
+Json = dict[str, Any]
+
+STRANGERS = {
+    "stranger": {"app": "foo", "of": "stranger"},
+    "neighbour": {"app": "foo-2", identity.DEPLOYMENT_LABEL: "0123456789"},
+}
+"""Controllers of somebody else, with labels like foo's and one pod each."""
+
+SURGE = 1
+"""Pods more than asked for, by the default of max_surge."""
+
+
+class Judge(Observer):
+    """Says what was broken between begin() and verdict()."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        super().__init__(namespace)
+        self._controllers: dict[str, Json] = {}
+        self._floor = self._ceiling = 0
+        self._strangers: Json = {}
+        self._is_expected: set[str] = set()
+        #: How foo was found missing without anything that describes it.
+        self.undescribed: list[str] = []
+
+    def begin(self, replicas: int, expected: set[str]) -> None:
+        """Start anew, from a namespace at rest; expected are the controllers that may be there in place of foo."""
+        pods = self.namespace.pods()
+        eventually(lambda: self._ready() == uids(pods) and sorted(self._controllers) == self.namespace.rcs(),
+                   "the observer's view of the namespace")
+        strangers = len(STRANGERS)
+        self._floor = min(replicas, len(pods) - strangers) + strangers
+        self._ceiling = replicas + SURGE + strangers
+        self._strangers = self._look_at_strangers()
+        self._is_expected = expected
+        self.before = set(self.created)
+        self.fewest_ready = self.most_pods = len(pods)
+        self.controllers_deleted.clear()
+        self.undescribed.clear()
+
+    def verdict(self) -> list[str]:
+        """What was broken, in one phrase each."""
+        there = uids(self.namespace.pods())
+        eventually(lambda: there <= set(self.created) and not there & self.deleted, "the observer's view of the pods")
+        broken = [f"observer: {error}" for error in self.errors]
+        if self.fewest_ready < self._floor:
+            broken.append(f"floor broken: {self.fewest_ready} ready instead of {self._floor}")
+        if self.most_pods > self._ceiling:
+            broken.append(f"ceiling broken: {self.most_pods} pods instead of {self._ceiling}")
+        if self.undescribed:
+            broken.append(f"foo gone: {self.undescribed[0]}")
+        if self.restarts:
+            broken.append(f"{self.restarts} containers restarted")
+        if self._look_at_strangers() != self._strangers:
+            broken.append("a stranger touched")
+        return broken
+
+    def _ready(self) -> set[str]:
+        return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
+
+    def _look_at_strangers(self) -> Json:
+        """Name and resourceVersion of everything that is theirs: whatever is written on it changes that."""
+        controllers = [self.namespace.rc(name) or {} for name in STRANGERS]
+        pods = [pod for pod in self.namespace.pods() if is_strangers(pod)]
+        return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in (*filter(None, controllers), *pods)}
+
+    def _take_controller(self, kind: str, item: Json) -> None:
+        super()._take_controller(kind, item)
+        name = item["metadata"]["name"]
+        self._controllers.pop(name, None)
+        if kind != "DELETED":
+            self._controllers[name] = item
+        if self._is_expected and not any(map(self._describes_foo, self._controllers.values())):
+            self.undescribed.append(f"{name} {kind.lower()}, and what is left is {', '.join(sorted(self._controllers))}")
+
+    def _describes_foo(self, item: Json) -> bool:
+        """foo itself, what was asked for in its place, or a next that says whose next it is."""
+        annotations = item["metadata"].get("annotations") or {}
+        of = annotations.get(identity.PARTNER) or annotations.get(identity.KUBECTL_SOURCE, "").partition(":")[0]
+        return item["metadata"]["name"] in self._is_expected or of == "foo"
+
+
+class World:
+    """One namespace, one client at a time. A context manager."""
+
+    def __init__(self, kubeconfig: str, title: str) -> None:
+        self._kubeconfig, self._title = kubeconfig, title
+
+    def __enter__(self) -> World:
+        self._stack = contextlib.ExitStack()
+        with self._stack:
+            self.namespace = Namespace(self._kubeconfig, self._title)
+            self._stack.callback(self.namespace.delete)
+            for name, labels in STRANGERS.items():
+                body = manifest(1, name=name)
+                body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = labels
+                self.namespace.create("replicationcontrollers", body)
+            for name in STRANGERS:
+                self.namespace.until_available(name, 1)
+            self.proxy = self._stack.enter_context(Proxy(self._kubeconfig))
+            self.home = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-faults-")))
+            self._through_the_proxy = self._write_kubeconfig()
+            self.judge = self._stack.enter_context(Judge(self.namespace))
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self._stack.__exit__(*exception)
+
+    def _write_kubeconfig(self) -> str:
+        """The one of the code under test, but for the server's address."""
+        config = json.loads(Path(self.namespace.kubeconfig).read_text("utf-8"))
+        config["clusters"][0]["cluster"] = {"server": self.proxy.url}
+        path = self.home / "kubeconfig"
+        path.write_text(json.dumps(config), "utf-8")
+        return str(path)
+
+    # What is done in it
+
+    def clear(self) -> None:
+        """Remove everything but the strangers."""
+        for name in set(self.namespace.rcs()) - STRANGERS.keys():
+            self.namespace.remove(name)
+        for pod in self.namespace.pods():
+            if not is_strangers(pod):
+                with contextlib.suppress(ApiException):  # its controller's garbage collector may be faster
+                    self.namespace.remove(pod["metadata"]["name"], "pods")
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
+        self.namespace._call("DELETE", leases)
+        eventually(lambda: all(map(is_strangers, self.namespace.pods())) and len(self.namespace.rcs()) == len(STRANGERS),
+                   "an empty namespace")
+
+    def run(self, params: Json, script: Script | None = None, client: Client = module, program: Program | None = None) -> Ended:
+        """Run a task to its end, with what the script does to its requests."""
+        command, environment = client({**TASK, "namespace": self.namespace.name, **params}, self._through_the_proxy, self.home)
+        self.proxy.script = script
+        try:
+            return (program or Program()).run(command, environment)
+        finally:
+            self.proxy.script = None
+            self.proxy.hang_up()
+            self.proxy.listen()
+            if self.proxy.errors:
+                raise self.proxy.errors[0]
+
+    def comes_to_rest(self) -> None:
+        """Wait until every controller has as many pods as it wants, all ready."""
+
+        def rests() -> bool:
+            items = [self.namespace.rc(name) or {} for name in self.namespace.rcs()]
+            counts = [(item["spec"]["replicas"], item["status"].get("replicas", 0), item["status"].get("availableReplicas", 0))
+                      for item in filter(None, items)]
+            return all(len(set(each)) == 1 for each in counts) and sum(each[0] for each in counts) == len(self.namespace.pods())
+
+        eventually(rests, "controllers at rest", seconds=20)
+
+    def end_state(self) -> Json | str:
+        """What two runs that end alike have in common."""
+        try:
+            state = self.namespace.end_state()
+        except KeyError:
+            return "pods without an owner"
+        for each in state["controllers"].values():
+            each["annotations"].pop(TOUCHED, None)
+        return state
+
+
+def is_strangers(pod: Json) -> bool:
+    return any(labels.items() <= pod["metadata"]["labels"].items() for labels in STRANGERS.values())

@@ -3,16 +3,25 @@
 
 """All series, the longest first so that none is left alone at the end.
 
-With a next_name the reads are the same as with a takeover: there only what concerns writes is tried.
+What takes up time is tried in one flow only: Events, and with a next_name, where the reads are the same, only what concerns writes.
 """
 
 from __future__ import annotations
 
+import dataclasses
+
 import peer
 from clients import ansible
 from flows import FLOWS, NEXT_NAME, TAKEOVER
-from injected import FAULTS, FOR_GOOD, WATCH_FAULTS, any_change, any_json_patch, any_write
+from injected import FAULTS, FOR_GOOD, WATCH_FAULTS, Kind, any_change, any_json_patch, any_step, any_write
 from series import References, Series, crash, disturb, disturb_watch
+
+
+def at_steps_only(kind: Kind) -> Kind | None:
+    """The same fault, if it is one of writes, at those that are no Events."""
+    if kind.applies not in (any_write, any_change, any_json_patch):
+        return None
+    return dataclasses.replace(kind, applies=lambda exchange: kind.applies(exchange) and any_step(exchange))
 
 
 def series(with_peer: bool) -> list[Series]:
@@ -24,5 +33,5 @@ def series(with_peer: bool) -> list[Series]:
         *(disturb_watch(TAKEOVER, references, name) for name in WATCH_FAULTS),
         *(crash(flow, references, turns_round=turns_round) for flow in FLOWS for turns_round in (False, True)),
         *(disturb(TAKEOVER, references, kind) for kind in FAULTS),
-        *(disturb(NEXT_NAME, references, kind) for kind in FAULTS if kind.applies in (any_write, any_change, any_json_patch)),
+        *(disturb(NEXT_NAME, references, each) for each in map(at_steps_only, FAULTS) if each),
     ]

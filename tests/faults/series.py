@@ -17,7 +17,7 @@ from typing import Any
 
 import injected
 from clients import Client, Ended, Program, module
-from flows import REPLICAS, Flow
+from flows import REPLICAS, TAKEOVER, Flow
 from injected import Kind, Script, WatchScript
 from world import World
 
@@ -152,13 +152,14 @@ def at_write(place: tuple[int, bool]) -> str:
 
 
 def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client) -> Ended | None:
-    """Kill the flow's task there; None if it has fewer writes."""
+    """Kill the flow's task there; None if it has fewer writes. Events count in one flow only."""
     number, late = place
     world.clear()
     flow.begin(world)
     world.judge.begin(REPLICAS, flow.expected)
     program = Program()
-    script = Script(number, injected.any_write, (injected.after if late else injected.before)(program.kill))
+    applies = injected.any_write if flow is TAKEOVER else injected.any_step
+    script = Script(number, applies, (injected.after if late else injected.before)(program.kill))
     ended = world.run(flow.task, script, client, program)
     return ended if script.hit else None
 

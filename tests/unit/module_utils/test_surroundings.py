@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import decimal
 import typing as t
 
 import pytest
@@ -166,6 +167,7 @@ def test_a_pause_longer_than_the_grace_period(lifecycle, grace, pause):
 
 @pytest.mark.parametrize("lifecycle", [
     {"preStop": {"sleep": {"seconds": 29}}},
+    {"preStop": {"sleep": {"seconds": 1}}},
     before_stop("/bin/sleep", "3"),
     before_stop("/drain"),
     before_stop("nosleep", "40"),
@@ -227,7 +229,7 @@ def test_several_services_are_one_sentence():
 
 def test_without_pods_nothing_but_labels_matters():
     around = {"services": [service()], "nodes": [node(cpu="1")], "budgets": [budget(maxUnavailable=0)],
-              "quotas": [quota({"pods": "0", "requests.cpu": "0"}, {"pods": "0", "requests.cpu": "0"})]}
+              "quotas": [quota({"pods": "0", "requests.cpu": "1"}, {"pods": "0", "requests.cpu": "2"})]}
 
     assert told(item=rc(replicas=0), wanted=pods(asking({"cpu": "2"})), **around) == []
 
@@ -272,6 +274,7 @@ def quota(hard: Json, used: Json, **spec: t.Any) -> Json:
     (pods(asking(), overhead={"cpu": "1"}), "limits.cpu", "2", "1500m", True),
     (pods(asking({"cpu": "100m"}), resources={"requests": {"cpu": "501m"}}), "requests.cpu", "2", "1500m", False),
     (pods(asking({"cpu": "100m"}), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m", True),
+    (pods(asking(), resources={"limits": {"cpu": "501m"}}), "requests.cpu", "2", "1500m", False),
 ])
 def test_what_a_quota_has_room_for(wanted, resource, hard, used, fits):
     sentences = told(wanted=wanted, quotas=[quota({resource: hard}, {resource: used})])
@@ -385,6 +388,11 @@ NOWHERE = "None of the nodes can run one of the next pods, even with nothing els
     ([node(**taint("NoExecute"))], tolerating(key="dedicated", operator="Exists", effect="NoSchedule"),
      "1 with the taint dedicated=db:NoExecute. Tolerate it in the template, or: kubectl taint nodes NODE "
      "dedicated=db:NoExecute-"),
+    ([node(**taint())], tolerating(key="dedicated", value="web"), "1 with the taint dedicated=db:NoSchedule. Tolerate it in "
+     "the template, or: kubectl taint nodes NODE dedicated=db:NoSchedule-"),
+    ([node(**{"taints": [{"key": key, "effect": "NoSchedule"}]}) for key in "aabcde"], TWO_CPUS,
+     "2 with the taint a:NoSchedule, 1 with the taint b:NoSchedule, 1 with the taint c:NoSchedule, 1 with the taint "
+     "d:NoSchedule. Tolerate it in the template, or: kubectl taint nodes NODE e:NoSchedule-"),
     ([node(labels={"disk": "hdd"})], pods(asking(), nodeSelector={"disk": "ssd"}),
      "1 without the label disk=ssd. Correct nodeSelector in the template, or: kubectl label nodes NODE disk=ssd"),
 ])
@@ -460,6 +468,12 @@ def test_a_budget_that_does_not_count_the_next_pods():
         "PodDisruptionBudget web (minAvailable: 1) does not select the next pods, so that it will not let the last old ones "
         "go. Let it select what both have (tier=front): kubectl -n shop edit pdb web")
     assert told(item=item, wanted=wanted, budgets=[budget(maxUnavailable=1)]) == []
+
+
+def test_a_budget_that_counts_pods_with_any_deployment_label():
+    any_label = budget({"matchExpressions": [{"key": DEPLOYMENT_LABEL, "operator": "Exists"}]}, minAvailable=1)
+
+    assert told(item=rc(label="abc"), budgets=[any_label]) == []
 
 
 def test_a_budget_that_excludes_the_old_pods_only_counts_nothing_that_goes():
@@ -561,7 +575,7 @@ def test_quantities_are_read_as_the_kubernetes_package_reads_them(text):
     ("", 0), (None, 0), ("1 Gi", 0), ("1mi", 0), ("1K", 0), ("1e3m", 0), ("nan", 0), ({}, 0), (True, 0), ("\u0661", 0),
 ])
 def test_quantities(text, number):
-    assert quantity(text) == type(quantity(0))(number)
+    assert quantity(text) == decimal.Decimal(number)
 
 
 FULL = {

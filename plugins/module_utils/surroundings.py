@@ -219,26 +219,27 @@ def _nodes(update: _Update) -> t.Iterator[str]:
 
 
 def _budgets(update: _Update) -> t.Iterator[str]:
-    """PodDisruptionBudgets under which no old pod may go, or not the last ones."""
+    """PodDisruptionBudgets that let no pod be evicted, or that lose the pods they are there for.
+
+    The first stop no update with a surge, for the planner keeps the controller's whole size available; without a surge the
+    planner refuses to begin.
+    """
     after = {"metadata": {"labels": update.after}}
     for budget in budgets_of(update.foo.template, update.around.budgets):
         name, spec = _name(budget), _map(budget, "spec")
         others = max(0, _number(_map(budget, "status"), "expectedPods", 0) - update.foo.current)
-        counts_next = bool(budgets_of(after, [budget]))
-        # Where next pods do not count, the last of the old ones is all there is.
-        there = others + (update.desired + update.surge if counts_next else 1)
-        if not update.desired or desired_healthy(budget, there) < there:
-            continue
+        there = others + update.desired + update.surge
         field = "maxUnavailable" if spec.get("maxUnavailable") is not None else "minAvailable"
         said = f"PodDisruptionBudget {name} ({field}: {spec.get(field)})"
-        if counts_next:
-            yield (f"{said} allows no pod to go, even when the {there} pods that it has during the update are all healthy: the "
-                   f"update cannot get anywhere. {update.kubectl} patch pdb {name} --type=merge -p "
-                   """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
-        else:
+        if not budgets_of(after, [budget]):
             both = {key: value for key, value in update.before.items() if update.after.get(key) == value}
-            yield (f"{said} does not select the next pods, so that it will not let the last old ones go. Let it select what "
-                   f"both have ({_pairs(both) or 'a label that has to be added'}): {update.kubectl} edit pdb {name}")
+            yield (f"{said} does not select the next pods, and protects none of them when the old ones are gone. Let it select "
+                   f"what both have ({_pairs(both) or 'a label that has to be added'}): {update.kubectl} edit pdb {name}")
+        elif update.surge and desired_healthy(budget, there) >= there:
+            yield (f"{said} lets no pod be evicted, even when all {there} that it has during the update are healthy: the update "
+                   f"keeps {update.desired} available all the time, whatever max_unavailable says, and who drains a node "
+                   f"meanwhile will wait. To let one pod go: {update.kubectl} patch pdb {name} --type=merge -p "
+                   """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
 
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:

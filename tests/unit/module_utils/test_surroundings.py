@@ -433,11 +433,12 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
     # Two pods of another controller.
     ({"minAvailable": 6, "expected": 5}, "minAvailable: 6", 6),
 ])
-def test_a_budget_that_lets_no_pod_go(spec, said, there):
+def test_a_budget_that_lets_no_pod_be_evicted(spec, said, there):
     assert only(told(budgets=[budget(**spec)])) == (
-        f"PodDisruptionBudget web ({said}) allows no pod to go, even when the {there} pods that it has during the update are "
-        """all healthy: the update cannot get anywhere. kubectl -n shop patch pdb web --type=merge -p '{"spec": """
-        """{"minAvailable": null, "maxUnavailable": 1}}'""")
+        f"PodDisruptionBudget web ({said}) lets no pod be evicted, even when all {there} that it has during the update are "
+        "healthy: the update keeps 3 available all the time, whatever max_unavailable says, and who drains a node meanwhile "
+        "will wait. To let one pod go: kubectl -n shop patch pdb web --type=merge -p "
+        """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
 
 
 @pytest.mark.parametrize("spec", [
@@ -449,25 +450,22 @@ def test_a_budget_that_lets_no_pod_go(spec, said, there):
     {"minAvailable": "100%", "selector": {"matchLabels": {"app": "bar"}}},
     {},
 ])
-def test_a_budget_that_lets_pods_go(spec):
+def test_a_budget_that_lets_pods_be_evicted(spec):
     assert told(budgets=[budget(**spec)]) == []
 
 
-def test_a_budget_that_the_surge_satisfies():
-    request = dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1))
-
-    assert told(budgets=[budget(minAvailable=3)]) == []
-    assert "the 3 pods that it has" in only(told(request, budgets=[budget(minAvailable=3)]))
+def test_without_a_surge_the_planner_says_so():
+    assert told(dataclasses.replace(SHOP, max_surge=Size(0), max_unavailable=Size(1)), budgets=[budget(minAvailable=3)]) == []
 
 
-def test_a_budget_that_does_not_count_the_next_pods():
-    wanted, item = labelled(app="shop", tier="front"), rc(label="abc")
-    item["spec"]["template"]["metadata"]["labels"]["tier"] = "front"
+@pytest.mark.parametrize("tier, both", [({"tier": "front"}, "tier=front"), ({}, "a label that has to be added")])
+def test_a_budget_that_does_not_count_the_next_pods(tier, both):
+    item = rc(label="abc")
+    item["spec"]["template"]["metadata"]["labels"] |= tier
 
-    assert only(told(item=item, wanted=wanted, budgets=[budget(minAvailable=1)])) == (
-        "PodDisruptionBudget web (minAvailable: 1) does not select the next pods, so that it will not let the last old ones "
-        "go. Let it select what both have (tier=front): kubectl -n shop edit pdb web")
-    assert told(item=item, wanted=wanted, budgets=[budget(maxUnavailable=1)]) == []
+    assert only(told(item=item, wanted=labelled(app="shop", **tier), budgets=[budget(minAvailable=1)])) == (
+        "PodDisruptionBudget web (minAvailable: 1) does not select the next pods, and protects none of them when the old ones "
+        f"are gone. Let it select what both have ({both}): kubectl -n shop edit pdb web")
 
 
 def test_a_budget_that_counts_pods_with_any_deployment_label():

@@ -31,6 +31,8 @@ Json = dict[str, t.Any]
 
 #: Seconds without progress after which the pods are looked at to see why.
 LOOK_AT_PODS = 1.0
+#: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
+FLICKER = 2.0
 #: The same step planned more often than that: somebody else undoes it.
 SAME_STEP_LIMIT = 5
 #: Writes refused one after the other because the objects change under our hands.
@@ -121,9 +123,10 @@ class _Run:
         self.best_at = self.began
         self.grown = False
         self.scaled = 0
-        self.told = self.told_cause = ""
-        #: Since when each cause that waiting does not cure has been seen without a break.
-        self.fatal_since: dict[str, float] = {}
+        self.told = ""
+        self.told_cause: tuple = ()
+        #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
+        self.fatal: dict[str, tuple[float, float]] = {}
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say) if request.lock else None
         self.has_begun = False
         self.around = surroundings.Surroundings()
@@ -286,8 +289,9 @@ class _Run:
             self.best, self.best_at = progress, now
         left = self.best_at + self.request.progress_deadline - now
         causes = self.causes(seen) if now - self.best_at >= LOOK_AT_PODS or left <= 0 else []
-        self.fatal_since = {cause.kind: self.fatal_since.get(cause.kind, now) for cause in causes if cause.is_fatal}
-        if any(now - since >= self.request.failure_grace for since in self.fatal_since.values()):
+        self.fatal = {kind: times for kind, times in self.fatal.items() if now - times[1] <= FLICKER}
+        self.fatal |= {cause.kind: (self.fatal.get(cause.kind, (now, now))[0], now) for cause in causes if cause.is_fatal}
+        if causes and any(now - first >= self.request.failure_grace for first, _last in self.fatal.values()):
             raise self.failed(seen, causes, "the new pods cannot become available")
         if left <= 0:
             raise self.failed(seen, causes, f"no progress for {self.request.progress_deadline:g} s while waiting for this: "
@@ -301,10 +305,9 @@ class _Run:
         if wait.until != self.told:
             self.told = wait.until
             self.say(f"waiting: {wait.until}")
-        cause = causes[0].sentence if causes else ""
-        if cause and cause != self.told_cause:
-            self.told_cause = cause
-            self.say(f"waiting: {cause}")
+        if causes and (causes[0].kind, causes[0].pods) != self.told_cause:
+            self.told_cause = causes[0].kind, causes[0].pods
+            self.say(f"waiting: {causes[0].sentence}")
 
     def causes(self, seen: Observed) -> list[diagnosis.Cause]:
         slow = _growing(seen)
@@ -330,9 +333,9 @@ class _Run:
 
     def next_commands(self, error: RolloutFailed, *states: State) -> str:
         """What the causes suggest, this task again, and the task with other states."""
-        commands = [*(cause["suggestion"] for cause in error.causes), self.request.command(),
-                    *(self.request.command(state) for state in states)]
-        return "   or   ".join(filter(None, dict.fromkeys(commands)))
+        commands = "   or   ".join(dict.fromkeys([self.request.command(), *map(self.request.command, states)]))
+        suggestions = [*dict.fromkeys(cause["suggestion"] for cause in error.causes)]
+        return "; then: ".join(filter(None, ["; ".join(suggestions), commands]))
 
     def roll_back(self, error: RolloutFailed) -> None:
         """on_failure=rollback: undo the update, and say so in the error."""
@@ -342,7 +345,7 @@ class _Run:
         error.next_command = self.next_commands(error)
         self.say(f"{error.what}: rolling back")
         self.request = dataclasses.replace(self.request, state=State.ROLLED_BACK, timeout=None, max_steps=None)
-        self.best, self.best_at, self.fatal_since, self.times_planned = (), self.clock.monotonic(), {}, collections.Counter()
+        self.best, self.best_at, self.fatal, self.times_planned = (), self.clock.monotonic(), {}, collections.Counter()
         try:
             error.what += f"; {t.cast(Json, self.loop())['msg']}"
         except RolloutError as second:

@@ -243,7 +243,7 @@ def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_a
     assert error.what == "the new pods cannot become available"
     assert f"pod {NEXT}-1, container web: ErrImagePull: no such image" in error.why
     assert error.as_result()["failure"]["causes"][0]["kind"] == "image"
-    assert error.next_command.endswith(f"{ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'")
+    assert error.next_command.endswith(f"; then: {ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'")
     shown = 1 if grace == 0 else at(cluster, f"waiting: pod {NEXT}-1, container web: ErrImagePull: no such image")
     assert 1 <= shown < 1.5 and grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
 
@@ -260,12 +260,24 @@ def test_reasons_that_alternate_are_one_cause():
     assert fails(cluster).what == "the new pods cannot become available"
 
 
+def test_a_container_that_runs_for_a_moment_each_time_still_crashes():
+    cluster = troubled(rc(), trouble="RunContainerError")
+
+    def runs_for_a_moment():
+        unready(cluster)
+        cluster.trouble = "RunContainerError" if cluster.clock.now % 4 > 1 else "ContainerCreating"
+
+    cluster.happens = runs_for_a_moment
+
+    assert fails(cluster).what == "the new pods cannot become available"
+
+
 def test_a_cause_that_goes_away_in_time_is_forgotten():
     cluster = troubled(rc())
 
     def comes_and_goes():
         unready(cluster)
-        cluster.trouble = "ErrImagePull" if cluster.clock.now % 9 < 8 else "ContainerCreating"
+        cluster.trouble = "ErrImagePull" if cluster.clock.now % 12 < 8 else "ContainerCreating"
 
     cluster.happens = comes_and_goes
 

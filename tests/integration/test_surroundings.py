@@ -1,0 +1,106 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Services, quotas and budgets around the controller, and the Events that an update leaves."""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
+
+
+def serve(namespace, **selector):
+    namespace.create("services", {"metadata": {"name": "web"}, "spec": {"selector": selector, "ports": [{"port": 80}]}})
+
+
+def protect(namespace, **spec):
+    namespace._call("POST", BUDGETS.format(namespace.name), {
+        "metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}})
+
+
+def about(result, *words):
+    """The warnings with all those words."""
+    return [warning for warning in result["warnings"] if all(word in warning for word in words)]
+
+
+def test_what_will_lose_requests_is_told_once_and_in_check_mode_too(namespace):
+    namespace.make_foo(2)
+    serve(namespace, app="foo")
+
+    planned = namespace.check(image="myimage:v2", pause_at="1")
+    begun, rest = namespace.roll(image="myimage:v2", pause_at="1"), namespace.roll(image="myimage:v2")
+
+    for result in (planned, begun):
+        assert about(result, "Service web", "readinessProbe") and about(result, "Service web", "preStop")
+    assert rest["changed"] and not rest["warnings"]
+
+
+def test_a_service_that_would_follow_only_one_of_the_two(namespace):
+    namespace.make_foo(2)
+    serve(namespace, app="foo", tier="front")
+
+    result = namespace.check(template={"metadata": {"labels": {"tier": "front"}}})
+
+    assert about(result, "Service web", "tier")
+
+
+def test_a_quota_too_small_for_the_surge_is_foreseen_and_then_the_reason(namespace):
+    namespace.make_foo(2)
+    namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
+
+    planned = namespace.check(image="myimage:v2")
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2", progress_deadline=4)
+    done = namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="1")
+
+    assert about(planned, "ResourceQuota small", "max_surge=0 max_unavailable=1")
+    assert "exceeded quota: small" in error.value.why and error.value.causes[0]["kind"] == "quota"
+    assert done["changed"] and namespace.rcs() == ["foo"]
+
+
+@pytest.mark.parametrize("spec", [{"minAvailable": 3}, {"maxUnavailable": "25%"}])
+def test_a_budget_is_kept_to_whatever_max_unavailable_says(namespace, spec):
+    namespace.make_foo(4)
+    protect(namespace, **spec)
+
+    with namespace.observer() as observer:
+        namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
+
+    assert observer.fewest_ready >= 3 and namespace.rcs() == ["foo"]
+
+
+def test_without_a_budget_as_many_go_as_were_allowed(namespace):
+    """The control of the test above."""
+    namespace.make_foo(4)
+    with namespace.observer() as observer:
+        namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
+
+    assert observer.fewest_ready < 3
+
+
+def test_a_budget_that_lets_nothing_go_is_told(namespace):
+    namespace.make_foo(2)
+    protect(namespace, minAvailable="100%")
+
+    result = namespace.roll(image="myimage:v2")
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v3", max_surge="0", max_unavailable="1")
+
+    assert about(result, "PodDisruptionBudget web") and "nothing could ever move" in error.value.what
+
+
+def test_the_story_is_told_in_events(namespace):
+    foo = namespace.make_foo(1)
+
+    result = namespace.roll(image="myimage:v2")
+    namespace.roll(image="myimage:v1", record_events=False)
+
+    events = [each for each in namespace._call("GET", namespace._path("events"))["items"]
+              if each["source"].get("component") == "baton.kubernetes"]
+    assert len(events) == len(result["steps"]) and {each["involvedObject"]["uid"] for each in events} == {foo["metadata"]["uid"]}
+    assert {"RollingUpdateScale", "RollingUpdateRename", "RollingUpdateDelete"} <= {each["reason"] for each in events}

@@ -20,6 +20,7 @@ import email.utils
 import json
 import queue
 import random
+import re
 import threading
 import time
 import typing as t
@@ -141,10 +142,12 @@ class _Refused(Exception):
     def is_stale(self, write: Write) -> bool:
         """The object is not what the write assumed: a failed test, another uid, a name that is taken, or gone.
 
-        422 is both a failed test and a manifest that makes no sense; only the latter names causes.
+        422 is both a failed test and a manifest that makes no sense, or that somebody's policy denies; only the latter name
+        causes, but for a webhook.
         """
         if self.status == 422:
-            return isinstance(write, Patch) and not (self.details.get("details") or {}).get("causes")
+            is_told = (self.details.get("details") or {}).get("causes") or "denied the request" in self.reason
+            return isinstance(write, Patch) and not is_told
         return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
 
 
@@ -238,7 +241,7 @@ class KubernetesGateway:
                 answer = self._send("DELETE", f"{path}/{write.name}", options)
         except _Refused as refused:
             if not refused.is_stale(write):
-                raise self._error(refused, write.name) from refused
+                raise self._error(refused, write.name, write=write) from refused
             self.look_up(write.name)
             return False
         except _AnswerLost:
@@ -510,17 +513,22 @@ class KubernetesGateway:
         if not (known.isdigit() and version.isdigit()) or int(version) >= int(known):
             self._items[name] = item
 
-    def _error(self, refused: _Refused, name: str, what: str = "", next_command: str = "") -> RolloutError:
+    def _error(self, refused: _Refused, name: str, what: str = "", next_command: str = "",
+               write: Write | None = None) -> RolloutError:
         where = f"ReplicationController {self._namespace}/{name}" if name else f"namespace {self._namespace}"
         if refused.status == 401:
             return RolloutError("the API server does not accept the credentials (401)", where=self._connection.server,
                                 why=refused.reason, next_command="renew the token, or check api_key and kubeconfig")
-        if refused.status == 403 and not any(sign in refused.reason for sign in ("exceeded quota", "admission webhook")):
+        is_admitted = write or what  # what goes through admission may be refused by a policy, a webhook or a quota as well
+        if refused.status == 403 and (not is_admitted or re.search('User ".*" cannot ', refused.reason)):
             return RolloutError("permission denied (403)", where=where, why=refused.reason,
                                 next_command=next_command
                                 or "ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
         if refused.status in _RETRIED:
             next_command = next_command or "run the same task again when the API server is well"
+        elif write:
+            what = f"{_deed(write)} was refused ({refused.status})"
+            next_command = "see to what refuses it, then run the same task again"
         return RolloutError(what or f"the API server refused {refused.request} ({refused.status})", where=where,
                             why=refused.reason, next_command=next_command)
 
@@ -734,6 +742,18 @@ def _is_troubled(pod: Json) -> bool:
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
     restarted = any(each.get("restartCount") for each in status.get("containerStatuses") or ())
     return not ready or restarted or "deletionTimestamp" in pod["metadata"]
+
+
+def _deed(write: Write) -> str:
+    """What a write does, for the error that it is refused."""
+    if isinstance(write, Create):
+        return "its creation"
+    if isinstance(write, Delete):
+        return "its deletion"
+    paths = {operation["path"] for operation in write.operations if operation["op"] != "test"}
+    deeds = {"/spec/template": "the change of its template", "/spec/selector": "the change of its selector",
+             "/spec/replicas": "the change of its size", "/spec/template/spec/priorityClassName": "the opening of its template"}
+    return next((deed for path, deed in deeds.items() if path in paths), "the change of its annotations")
 
 
 def _labels(selector: Json) -> str:

@@ -21,6 +21,8 @@ PARTNER = "kubernetes.io/update-partner"
 PARTNER_UID = "baton.kubernetes/partner-uid"
 #: On both: the size when the update began, so that losing either controller does not lose the size.
 ORIGINAL = "baton.kubernetes/original-replicas"
+#: On the user's controller: a hash of next's pod spec as the API server stored it, which admission may have changed.
+NEXT_SPEC = "baton.kubernetes/next-spec"
 #: On the user's controller: with how many next pods the update has been paused (pause_at).
 PAUSED = "baton.kubernetes/paused"
 #: On a HorizontalPodAutoscaler that does nothing while the update lasts: JSON with what it had before.
@@ -35,7 +37,7 @@ RESTART = "baton.kubernetes/restart"
 HOLDER = "baton.kubernetes/holder"
 
 #: Gone when an update has ended.
-MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, PAUSED, TAKEOVER)
+MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, NEXT_SPEC, PAUSED, TAKEOVER)
 #: Never copied from one controller to the other.
 NOT_COPIED = (*MARKS, LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration")
 

@@ -79,7 +79,7 @@ def _forward(request: Request, seen: Observed) -> Decision:
         return takeover.finish(request, seen)
     if next is None:
         # | yes | - | foo already has the wanted template | done, unchanged (stale marks of a dead rollout are cleaned) |
-        if identity.same_template(foo.template, wanted, request.label_key):
+        if identity.same_template(foo.template, wanted, request.label_key) or takeover.is_what_became_of(request, foo):
             return _clean(seen, foo, None) or Done(f"{foo.name} already has the wanted template")
         # | yes | - | else | mark foo, create next with 0 replicas, desired = foo's size; rollout |
         return _begin(request, seen, foo)
@@ -120,7 +120,7 @@ def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision
         return _finish_next(request, seen, next)
     # | - | yes | next_name given, template as wanted, no marks | done, unchanged: that update has ended |
     if request.next_name and not next.is_marked and next.name == request.next_name:
-        if not _has_other_goal(request, next, seen.wanted or {}):
+        if not _has_other_goal(request, next, seen.wanted or {}) or takeover.is_what_became_of(request, next):
             return Done(f"{next.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
             f"it is gone, and {next.name} has another template ({_images(next.images)})", where=_where(request),
@@ -202,7 +202,7 @@ def _next_manifest(request: Request, seen: Observed, foo: Controller, name: str,
         identity.DESIRED: str(desired),
         identity.ORIGINAL: str(desired),
         identity.LAST_ROLLOUT: _record("updating", foo, Controller.from_api(
-            {"metadata": {"name": name}, "spec": {"template": template}}), seen.now),
+            {"metadata": {"name": name}, "spec": {"template": template}}), seen.now, request=request.fingerprint),
     }
     kept = {key: each for key, each in annotations.items() if key not in identity.NOT_COPIED}
     return {
@@ -236,6 +236,8 @@ def _mark_both(seen: Observed, foo: Controller, next: Controller, desired: int, 
         marks = {identity.PARTNER: partner.name, identity.PARTNER_UID: partner.uid,
                  identity.DESIRED: str(goal), identity.ORIGINAL: str(desired),
                  identity.PAUSED: str(paused) if paused is not None and it is foo else None}
+        if it is foo and foo.partner_uid != next.uid:
+            marks[identity.NEXT_SPEC] = identity.digest(next.template["spec"])
         changes = {key: mark for key, mark in marks.items() if it.annotations.get(key) != mark}
         if changes:
             if it is (next if forward else foo) and it.last_rollout.get("outcome") != outcome:
@@ -298,7 +300,8 @@ def _finish_next(request: Request, seen: Observed, next: Controller) -> Decision
         return scale(next, desired)
     if not next.is_settled:
         return Wait(f"{next.name} {next.available}/{next.replicas} available")
-    record = {**next.last_rollout, "outcome": "updated", "to": next.images, "time": seen.now}
+    record = {**next.last_rollout, "outcome": "updated", "to": next.images, "time": seen.now,
+              "request": takeover.became(request.fingerprint, next, request.label_key)}
     return _clear(next, identity.canonical(record), "updated", is_last=True)
 
 
@@ -342,12 +345,15 @@ def _carries_the_wanted_template(request: Request, foo: Controller, next: Contro
         return False
     if identity.same_template(next.template, wanted, request.label_key):
         return True
-    # Where the server has a say, two dry runs may differ (an admission that adds the time): the hash of the request does not.
-    return request.asks_the_server and own_label(request, next) == expected_next(request, foo)[1]
+    # An admission may have changed it (another registry), or change it each time (the time): the hash of the request tells, as
+    # long as nobody has edited it since.
+    first_seen = foo.annotations.get(identity.NEXT_SPEC) if foo.partner_uid == next.uid else None
+    return (own_label(request, next) == expected_next(request, foo)[1]
+            and first_seen in (None, identity.digest(next.template["spec"])))
 
 
-def _record(outcome: str, before: Controller, after: Controller, now: str) -> str:
-    return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images, "time": now})
+def _record(outcome: str, before: Controller, after: Controller, now: str, **more: str) -> str:
+    return identity.canonical({"outcome": outcome, "from": before.images, "to": after.images, "time": now, **more})
 
 
 def _refuse_owned(request: Request, foo: Controller) -> None:
@@ -394,7 +400,8 @@ def _refuse_other_goal(request: Request, next: Controller, wanted: Json) -> None
 def _has_other_goal(request: Request, next: Controller, wanted: Json) -> bool:
     if request.state is State.RESTARTED:
         return identity.RESTART not in (next.template["metadata"].get("annotations") or {})
-    return not identity.same_template(next.template, wanted, request.label_key)
+    return not (identity.same_template(next.template, wanted, request.label_key)
+                or next.last_rollout.get("request") == request.fingerprint)  # an admission has changed it
 
 
 def _refuse_users_label(request: Request, foo: Controller) -> None:

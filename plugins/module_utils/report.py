@@ -44,7 +44,7 @@ def rollout(seen: Observed) -> Json:
         "next": _numbers(next) if next and phase != "complete" else None,
         "desired": _goal(foo, next),
         "since": began.get("time") if phase != "complete" else None,
-        "last_rollout": (survivor.last_rollout or None) if survivor and phase == "complete" else None,
+        "last_rollout": _last(survivor) if survivor and phase == "complete" else None,
     }
 
 
@@ -127,6 +127,11 @@ def sentence(request: Request, seen: Observed) -> str:
     taken = f" takes the place of {request.name} and" if survivor.name != request.name else ""
     return (f"{survivor.name}{taken} {done} {_images(survivor.images)}: "
             f"{survivor.available} of {survivor.replicas} replicas available")
+
+
+def _last(it: Controller) -> Json | None:
+    """The record of the last update, without what is only for the next task to compare."""
+    return {field: value for field, value in it.last_rollout.items() if field != "request"} or None
 
 
 def _numbers(it: Controller | None) -> Json | None:

@@ -23,7 +23,7 @@ import typing as t
 from . import identity
 from .errors import RolloutError
 from .observed import Controller, Observed, own_label
-from .request import Request, images_of
+from .request import Request, State, images_of
 from .steps import (
     Action,
     Create,
@@ -163,11 +163,14 @@ def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decis
         return Wait(f"{foo.name} {foo.available}/{foo.replicas} available after the takeover")
     images = images_of(foo.template)
     record = {"outcome": "updated", "from": mark.get("from", {}), "to": images, "time": seen.now}
+    is_next_s = mark.get("template") == _digest(foo.template, mark["label"])  # nobody has edited it meanwhile
+    if is_next_s:
+        record["request"] = became(mark.get("request", ""), foo, mark["label"])
     changes = {**dict.fromkeys(identity.MARKS), identity.LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in foo.annotations}
     write = patch(foo, *annotate(foo, changes), *opening)
     return Step(Action.ANNOTATE, foo.name, write, before="taking over", after="updated", is_end=True,
-                is_last=mark.get("request") == request.fingerprint and mark.get("template") == _digest(foo.template, mark["label"]))
+                is_last=is_next_s and mark.get("request") == request.fingerprint)
 
 
 def _mark(request: Request, next: Controller, desired: int, before: Json) -> Json:
@@ -176,6 +179,18 @@ def _mark(request: Request, next: Controller, desired: int, before: Json) -> Jso
             "replicas": desired, "from": before, "request": request.fingerprint,
             "template": _digest(next.template, request.label_key),
             "priorityClassName": next.template["spec"].get("priorityClassName")}
+
+
+def became(fingerprint: str, controller: Controller, key: str) -> str:
+    """What a request has led to, for the record: admission may have made something of it that no request names."""
+    return f"{fingerprint}/{_digest(controller.template, key)}"
+
+
+def is_what_became_of(request: Request, controller: Controller) -> bool:
+    """Whether the last update was the same request, and nobody has changed the template since."""
+    record = controller.last_rollout
+    return (request.state is State.UPDATED and record.get("outcome") == "updated"
+            and record.get("request") == became(request.fingerprint, controller, request.label_key))
 
 
 def needs_orphans(foo: Controller) -> bool:

@@ -59,7 +59,8 @@ class Namespace:
         self.kubeconfig = self.write("kubeconfig", json.dumps(self.kubeconfig_of({"token": self.token})))
 
     def delete(self) -> None:
-        self.core.delete_namespace(self.name)
+        with contextlib.suppress(ApiException):  # a test may have deleted it
+            self.core.delete_namespace(self.name)
         self.client.close()
         self._folder.cleanup()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity, takeover
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import (
     Controller,
     Observed,
@@ -83,9 +83,15 @@ def new(replicas: int = 0, goal: int = 3, desired: int = 3, marks: t.Mapping[str
                  **changes})
 
 
-def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
+def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", **more: str) -> str:
     """The annotation last-rollout."""
-    return identity.canonical({"outcome": outcome, "from": {"web": before}, "to": {"web": after}, "time": NOW})
+    return identity.canonical({"outcome": outcome, "from": {"web": before}, "to": {"web": after}, "time": NOW, **more})
+
+
+def ended(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
+    """The same after an update as it is asked for."""
+    became = takeover.became(request.fingerprint, Controller.from_api(rc(image=after)), identity.DEPLOYMENT_LABEL)
+    return record("updated", before, after, request=became)
 
 
 def look(request: Request, *items: Json, **facts: t.Any) -> Observed:

@@ -17,7 +17,7 @@ import urllib.parse
 import pytest
 from builders import new, rc, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import autoscaler, gateway
+from ansible_collections.baton.kubernetes.plugins.module_utils import autoscaler, gateway, takeover
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
@@ -260,24 +260,34 @@ def test_what_is_gone_when_it_is_looked_up_is_forgotten(known, api):
     assert known.controllers() == {}
 
 
+ANNOTATE = patch(FOO, *annotate(FOO, {"a": "b"}))
+PARK = takeover.park(Request("foo"), FOO, Controller.from_api(new(3)), 3).write
 CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
 
 
 @pytest.mark.parametrize("write, refused, what, why", [
-    (TO_2, status(422, "spec.replicas: Invalid", **CAUSES), f"the API server refused PATCH {BASE}/foo (422)",
+    (TO_2, status(422, "spec.replicas: Invalid", **CAUSES), "the change of its size was refused (422)",
      "spec.replicas: Invalid"),
-    (CREATE, status(422, "name: Invalid"), f"the API server refused POST {BASE} (422)", "name: Invalid"),
-    (CREATE, status(404, 'namespaces "default" not found'), f"the API server refused POST {BASE} (404)",
+    (CREATE, status(422, "name: Invalid"), "its creation was refused (422)", "name: Invalid"),
+    (CREATE, status(404, 'namespaces "default" not found'), "its creation was refused (404)",
      'namespaces "default" not found'),
-    (TO_2, status(400, "bad request"), f"the API server refused PATCH {BASE}/foo (400)", "bad request"),
-    (TO_2, answer(b"<html>" + b"x" * 999, 418), f"the API server refused PATCH {BASE}/foo (418)", "<html>" + "x" * 250),
-    (TO_2, answer(b"", 405), f"the API server refused PATCH {BASE}/foo (405)", "status 405"),
-    (TO_2, answer(["no", "Status"], 405), f"the API server refused PATCH {BASE}/foo (405)", '["no", "Status"]'),
-    (CREATE, status(403, "exceeded quota: rcs"), f"the API server refused POST {BASE} (403)", "exceeded quota: rcs"),
-    (CREATE, status(403, 'admission webhook "x" denied the request'), f"the API server refused POST {BASE} (403)",
+    (TO_2, status(400, "bad request"), "the change of its size was refused (400)", "bad request"),
+    (TO_2, answer(b"<html>" + b"x" * 999, 418), "the change of its size was refused (418)", "<html>" + "x" * 250),
+    (TO_2, answer(b"", 405), "the change of its size was refused (405)", "status 405"),
+    (TO_2, answer(["no", "Status"], 405), "the change of its size was refused (405)", '["no", "Status"]'),
+    (CREATE, status(403, "exceeded quota: rcs"), "its creation was refused (403)", "exceeded quota: rcs"),
+    (CREATE, status(403, 'admission webhook "x" denied the request'), "its creation was refused (403)",
      'admission webhook "x" denied the request'),
+    (TO_2, status(422, 'admission webhook "x" denied the request'), "the change of its size was refused (422)",
+     'admission webhook "x" denied the request'),
+    (TO_2, status(403, "ValidatingAdmissionPolicy 'x' denied request: no"), "the change of its size was refused (403)",
+     "ValidatingAdmissionPolicy 'x' denied request: no"),
+    (DELETE, status(403, "no"), "its deletion was refused (403)", "no"),
+    (PARK, status(403, "no"), "the change of its template was refused (403)", "no"),
+    (ANNOTATE, status(403, "no"), "the change of its annotations was refused (403)", "no"),
 ], ids=["a value that makes no sense", "a manifest that makes no sense", "no such namespace", "a bad request", "no Status",
-        "an empty body", "JSON of another kind", "a quota", "an admission"])
+        "an empty body", "JSON of another kind", "a quota", "an admission", "an admission that says 422", "a policy",
+        "a deletion", "a takeover", "marks"])
 def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, api, write, refused, what, why):
     api.answers.append(refused)
 
@@ -286,6 +296,7 @@ def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, ap
 
     assert (error.value.what, error.value.why) == (what, why)
     assert error.value.where == f"ReplicationController default/{write.name}"
+    assert error.value.next_command == "see to what refuses it, then run the same task again"
     assert len(api.sent) == 1
 
 

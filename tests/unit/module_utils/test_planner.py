@@ -7,11 +7,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 
 import pytest
-from builders import BACK, LABEL, NEXT, NOW, UPDATE, apply, assumed, look, new, old, rc, record, summary, template
+from builders import BACK, LABEL, NEXT, NOW, UPDATE, apply, assumed, ended, look, new, old, rc, record, summary, template
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -400,7 +401,7 @@ def test_a_whole_update_ends_with_the_takeover():
         ("annotate", "foo", "taking over", "updated"),
     ]
     assert items.keys() == {"foo"}
-    assert annotations(items) == {identity.LAST_ROLLOUT: record("updated")}
+    assert annotations(items) == {identity.LAST_ROLLOUT: ended(UPDATE)}
 
 
 def test_a_whole_update_to_a_next_that_keeps_its_name_ends_with_the_deletion_of_foo():
@@ -413,7 +414,7 @@ def test_a_whole_update_to_a_next_that_keeps_its_name_ends_with_the_deletion_of_
         ("annotate", "bar", "1 desired", "updated"),
     ]
     assert items.keys() == {"bar"}
-    assert annotations(items, "bar") == {identity.LAST_ROLLOUT: record("updated")}
+    assert annotations(items, "bar") == {identity.LAST_ROLLOUT: ended(KEPT)}
 
 
 def test_a_whole_rollback_trades_places_and_ends_without_next():
@@ -458,7 +459,7 @@ def test_a_rollback_after_the_point_of_no_return_finishes_the_takeover_and_says_
         "there is no update in progress to roll back. The last update, from myimage:v1, has ended: update to the earlier "
         "image to go back",
     ]
-    assert annotations(items) == {identity.LAST_ROLLOUT: record("updated")}
+    assert annotations(items) == {identity.LAST_ROLLOUT: ended(UPDATE)}
 
 
 def test_an_update_to_a_third_image_during_the_takeover_finishes_it_first():
@@ -468,7 +469,7 @@ def test_an_update_to_a_third_image_during_the_takeover_finishes_it_first():
 
     assert ("annotate", "foo", "taking over", "updated") in lines
     assert items["foo"]["spec"]["template"]["spec"] == template("myimage:v3")["spec"]
-    assert annotations(items) == {identity.LAST_ROLLOUT: record("updated", "myimage:v2", "myimage:v3")}
+    assert annotations(items) == {identity.LAST_ROLLOUT: ended(V3, "myimage:v2", "myimage:v3")}
 
 
 def test_an_update_of_nothing_takes_over_nothing():
@@ -513,7 +514,7 @@ def test_next_has_foo_s_metadata_without_what_is_only_foo_s():
     decision = decide(UPDATE, foo)
 
     marks = {identity.PARTNER: "foo", identity.PARTNER_UID: "uid of foo", identity.DESIRED: "2", identity.ORIGINAL: "2",
-             identity.LAST_ROLLOUT: record("updating")}
+             identity.LAST_ROLLOUT: record("updating", request=UPDATE.fingerprint)}
     assert decision.write == Create({
         "apiVersion": "v1",
         "kind": "ReplicationController",
@@ -603,11 +604,66 @@ def test_marks_on_both_name_the_other_and_tell_the_direction():
     common = {identity.ORIGINAL: "3"}
     assert annotations(cluster.items) == {
         **common, identity.PARTNER: NEXT, identity.PARTNER_UID: f"uid of {NEXT}", identity.DESIRED: "3",
+        identity.NEXT_SPEC: identity.digest(template("myimage:v2")["spec"]),
         identity.LAST_ROLLOUT: record("rolling back", "myimage:v2", "myimage:v1")}
     assert annotations(cluster.items, NEXT) == {
         **common, identity.PARTNER: "foo", identity.PARTNER_UID: "uid of foo", identity.DESIRED: "0",
         identity.LAST_ROLLOUT: record("updating")}
     assert summary(decide(BACK, *cluster.items.values()))[0] == "scale"
+
+
+MIRRORED = "mirror.example.com/myimage:v2"
+
+
+def mirrored(it):
+    """The same as an admission has stored it that takes images from a registry of its own."""
+    it["spec"]["template"]["spec"]["containers"][0]["image"] = MIRRORED
+    return it
+
+
+def stored(image):
+    return {identity.NEXT_SPEC: identity.digest(template(image)["spec"])}
+
+
+@pytest.mark.parametrize("foo, expected", [
+    (old(marks=stored(MIRRORED)), ("scale", NEXT, 0, 1)),
+    (old(marks={identity.PARTNER_UID: None}), ("annotate", "foo", 0, "updating, 0 desired")),
+], ids=["foo knows what next was at first", "foo has not heard of it yet"])
+def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(foo, expected):
+    assert summary(decide(UPDATE, foo, mirrored(new()))) == expected
+
+
+def test_a_next_that_somebody_has_edited_is_another_update():
+    with pytest.raises(RolloutError, match="another update is in progress: to mirror.example.com/myimage:v2"):
+        decide(UPDATE, old(marks=stored("myimage:v2")), mirrored(new()))
+
+
+@pytest.mark.parametrize("request_, name", [(UPDATE, "foo"), (KEPT, "bar")], ids=["taken over", "next_name"])
+def test_an_update_that_an_admission_has_changed_has_ended_for_the_same_request_only(request_, name):
+    it = mirrored(rc(name, annotations={identity.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
+
+    assert summary(decide(request_, it))[0] == "done"
+    other = dataclasses.replace(request_, images={"": "myimage:v3"})
+    with contextlib.suppress(RolloutError):
+        assert summary(decide(other, it))[0] == "annotate"
+    it["spec"]["template"]["spec"]["containers"][0]["image"] = "myimage:by-hand"
+    with contextlib.suppress(RolloutError):
+        assert summary(decide(request_, it))[0] == "annotate"
+
+
+def test_a_restart_is_never_done_already():
+    foo = rc(annotations={identity.LAST_ROLLOUT: ended(RESTART, after="myimage:v1")})
+
+    assert summary(decide(RESTART, foo))[0] == "annotate"
+
+
+def test_a_next_whose_foo_is_gone_is_known_by_its_request_where_an_admission_has_changed_it():
+    next = mirrored(new(3))
+    next["metadata"]["annotations"][identity.LAST_ROLLOUT] = record("updating", request=UPDATE.fingerprint)
+
+    assert summary(decide(UPDATE, next))[:2] == ("create", "foo")
+    with pytest.raises(RolloutError, match="another update is in progress"):
+        decide(V3, next)
 
 
 def test_a_next_that_a_dry_run_would_make_differently_each_time_is_known_by_its_hash():

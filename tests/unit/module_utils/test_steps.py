@@ -31,6 +31,8 @@ MARK_PATHS = [
     "/metadata/annotations/kubernetes.io~1update-partner",
     "/metadata/annotations/baton.kubernetes~1partner-uid",
     "/metadata/annotations/baton.kubernetes~1original-replicas",
+    "/metadata/annotations/baton.kubernetes~1next-spec",
+    "/metadata/annotations/baton.kubernetes~1paused",
     "/metadata/annotations/baton.kubernetes~1takeover",
 ]
 BARE = Controller.from_api(rc())
@@ -67,7 +69,7 @@ def test_an_escaped_key_is_read_back_as_it_was(key):
 @pytest.mark.parametrize("it, expected", [
     (BARE, {"/metadata/annotations": None}),
     (NOTED, dict.fromkeys(MARK_PATHS)),
-    (FOO, dict(zip(MARK_PATHS, ["0", NEXT, f"uid of {NEXT}", "3", None], strict=True))),
+    (FOO, dict(zip(MARK_PATHS, ["0", NEXT, f"uid of {NEXT}", "3", None, None, None], strict=True))),
 ], ids=["no annotations: the whole member is missing", "others only: every mark is missing", "an update: every mark as seen"])
 def test_the_marks_that_were_seen_are_assumed(it, expected):
     assert assumed_by(same_marks(it)) == expected

@@ -11,7 +11,7 @@ import dataclasses
 import json
 
 import pytest
-from builders import BACK, LABEL, NEXT, NOW, UPDATE, apply, assumed, look, new, old, rc, record, summary, template
+from builders import BACK, LABEL, NEXT, NOW, UPDATE, apply, assumed, ended, look, new, old, rc, record, summary, template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -162,7 +162,17 @@ def test_the_end_opens_the_template_and_clears_the_marks_in_one_patch():
     foo = apply(decide(UPDATE, flipped()), flipped())["foo"]
 
     assert foo["spec"]["template"] == template("myimage:v2", LABEL)
-    assert annotations(foo) == {identity.LAST_ROLLOUT: record("updated")}
+    assert annotations(foo) == {identity.LAST_ROLLOUT: ended(UPDATE)}
+
+
+def test_a_template_that_somebody_has_edited_meanwhile_is_not_what_the_request_has_led_to():
+    foo = flipped()
+    foo["spec"]["template"]["spec"]["containers"][0]["image"] = "myimage:by-hand"
+
+    foo = apply(decide(UPDATE, foo), foo)["foo"]
+
+    assert annotations(foo) == {identity.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
+    assert decide(UPDATE, foo).action == "annotate"
 
 
 def test_a_priority_class_of_the_template_is_put_back():
@@ -264,7 +274,7 @@ def test_a_foo_that_is_created_parked_ends_as_one_that_was_never_gone():
 
     (foo,) = cluster.items.values()
     assert foo["spec"]["template"] == template("myimage:v2", LABEL)
-    assert annotations(foo) == {identity.LAST_ROLLOUT: record("updated")}
+    assert annotations(foo) == {identity.LAST_ROLLOUT: ended(UPDATE)}
     assert [pod.owner for pod in cluster.pods] == [foo["metadata"]["uid"]] * 3
 
 

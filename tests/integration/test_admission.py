@@ -1,0 +1,217 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A cluster with policies of its own: what changes the template on its way, what denies a step, what counts objects."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from namespace import Killed, dies, eventually, manifest, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+
+
+@contextlib.contextmanager
+def policy(namespace, kind, operations, spec, probe):
+    """A policy for the namespace's controllers, from when it works (the probe, a dry run, says so) until it does not."""
+    name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
+    rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["replicationcontrollers"],
+                                "operations": operations}]}
+    spec = {"failurePolicy": "Fail", "matchConstraints": rules, **spec}
+    where = {"matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}}
+    actions = {"validationActions": ["Deny"]} if kind == "validating" else {}
+    namespace._call("POST", path, {"metadata": {"name": name}, "spec": spec})
+    try:
+        namespace._call("POST", f"{ADMISSION}/{kind}admissionpolicybindings", {
+            "metadata": {"name": name}, "spec": {"policyName": name, **actions, **where}})
+        eventually(probe, "the policy")
+        yield
+    finally:
+        namespace._call("DELETE", f"{ADMISSION}/{kind}admissionpolicybindings/{name}")
+        namespace._call("DELETE", f"{path}/{name}")
+    eventually(lambda: not probe(), "the end of the policy")
+
+
+# A template that comes out other than it was asked for
+
+TO_MIRROR = """Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers:
+    object.spec.template.spec.containers.map(each, Object.spec.template.spec.containers{name: each.name,
+        image: each.image.startsWith("mirror/") ? each.image : "mirror/" + each.image})}}}}"""
+WITH_ENV = """Object{spec: Object.spec{template: Object.spec.template{spec: Object.spec.template.spec{containers:
+    object.spec.template.spec.containers.map(each, Object.spec.template.spec.containers{name: each.name,
+        env: [Object.spec.template.spec.containers.env{name: "ADDED", value: "by a policy"}]})}}}}"""
+
+
+def mutates(namespace, expression):
+    """A MutatingAdmissionPolicy on every creation and change of a controller, which applies the expression."""
+    def probe():
+        stored = namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All", manifest(0, name="probe"))
+        (container,) = stored["spec"]["template"]["spec"]["containers"]
+        return container["image"] != "myimage:v1" or "env" in container
+
+    spec = {"reinvocationPolicy": "Never", "mutations": [
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}]}
+    return policy(namespace, "mutating", ["CREATE", "UPDATE"], spec, probe)
+
+
+BY_IMAGE = {"image": "myimage:v2"}
+BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}
+
+
+@pytest.mark.parametrize("expression, image", [(TO_MIRROR, "mirror/myimage:v2"), (WITH_ENV, "myimage:v2")],
+                         ids=["another image", "more environment"])
+@pytest.mark.parametrize("wish", [BY_IMAGE, {**BY_IMAGE, "next_name": "bar"}, BY_TEMPLATE],
+                         ids=["image", "image and next_name", "template"])
+def test_an_admission_that_changes_the_template(namespace, expression, image, wish):
+    """The wanted template never equals the stored one: the update ends all the same, also one that was killed, and is unchanged."""
+    namespace.make_foo(2)
+
+    with mutates(namespace, expression):
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(6, after=True), **wish)
+        result = namespace.roll(**wish)
+        again = namespace.roll(**wish)
+
+    assert result["changed"] and not again["changed"] and set(again["requests"]) <= {"GET", "PATCH"}
+    assert namespace.rcs() == [wish.get("next_name", "foo")]
+    assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
+
+
+# A step that somebody's policy denies
+
+
+def patches(path, value):
+    return lambda namespace: namespace._call("PATCH", namespace._path("replicationcontrollers", "foo") + "?dryRun=All",
+                                             [{"op": "add", "path": path, "value": value}], "application/json-patch+json")
+
+
+def creates(namespace):
+    namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All", manifest(0, name="probe"))
+
+
+def deletes(namespace):
+    namespace._call("DELETE", namespace._path("replicationcontrollers", "foo") + "?dryRun=All")
+
+
+ANNOTATED = "/metadata/annotations", {identity.PARTNER: "x"}
+IMAGE = "/spec/template/spec/containers/0/image"
+DENIED = {
+    "marks": (["UPDATE"], f"!has(object.metadata.annotations) || !('{identity.PARTNER}' in object.metadata.annotations)",
+              patches(*ANNOTATED), "the change of its annotations"),
+    "the creation of next": (["CREATE"], "object.spec.replicas > 0", creates, "its creation"),
+    "a size": (["UPDATE"], "object.spec.replicas == oldObject.spec.replicas", patches("/spec/replicas", 9),
+               "the change of its size"),
+    "the takeover's first step": (["UPDATE"], "object.spec.template == oldObject.spec.template", patches(IMAGE, "x:1"),
+                                  "the change of its template"),
+    "the deletion of next": (["DELETE"], "oldObject.metadata.name == 'x'", deletes, "its deletion"),
+    "the takeover's last step": (["UPDATE"], "object.metadata.name != 'foo' || object.spec.replicas <= oldObject.spec.replicas",
+                                 patches("/spec/replicas", 9), "the change of its selector"),
+}
+
+
+@pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
+@pytest.mark.parametrize("what", DENIED)
+def test_a_step_that_a_policy_denies(namespace, what, reason):
+    """The error names the step, the policy and its message; without the policy the same task ends, and nothing is lost."""
+    operations, expression, trial, deed = DENIED[what]
+    namespace.make_foo(2)
+
+    def probe():
+        try:
+            trial(namespace)
+        except ApiException as error:
+            return "denied request" in error.reason
+        return False
+
+    with namespace.observer() as observer:
+        spec = {"validations": [{"expression": expression, "message": "not on a Saturday", "reason": reason}]}
+        with policy(namespace, "validating", operations, spec, probe), pytest.raises(RolloutError) as error:
+            namespace.roll(image="myimage:v2", progress_deadline=5)
+        namespace.roll(image="myimage:v2")
+
+    status = {"Invalid": 422, "Forbidden": 403}[reason]
+    assert error.value.what == f"{deed} was refused ({status})" and "run the same task again" in error.value.next_command
+    assert f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why and "not on a Saturday" in error.value.why
+    assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and len(observer.new) == 2
+    assert observer.fewest_ready >= 2 and observer.most_pods <= 3 and "foo" not in observer.controllers_deleted
+    assert not namespace.roll(image="myimage:v2")["changed"]
+
+
+# A quota
+
+
+def limits(namespace, **hard):
+    namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": hard}})
+    eventually(lambda: "used" in namespace._get("resourcequotas", "small").get("status", {}), "the quota's count")
+
+
+def test_a_quota_that_leaves_no_room_for_the_surge(namespace):
+    """The error has the quota's own words; with max_surge=0 the same update goes on."""
+    namespace.make_foo(2)
+    limits(namespace, pods="2")
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2", progress_deadline=4)
+    assert "exceeded quota: small" in error.value.message
+    namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="1")
+
+    assert namespace.rcs() == ["foo"] and len(namespace.pods()) == 2
+    assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+
+
+@pytest.mark.parametrize("then", [dict(state="rolled_back"), BY_IMAGE], ids=["back", "forward"])
+def test_a_quota_that_allows_no_other_controller(namespace, then):
+    """Nothing but a mark on foo has happened: it can be taken back under the quota, or the update goes on without it."""
+    before = namespace.make_foo(2)
+    limits(namespace, **{"count/replicationcontrollers": "1"})
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2")
+    assert error.value.what == "its creation was refused (403)" and "exceeded quota: small" in error.value.why
+    assert namespace.rc()["spec"] == before["spec"] and len(namespace.pods()) == 2
+    if then == BY_IMAGE:
+        namespace.remove("small", resource="resourcequotas")
+        eventually(lambda: namespace._get("resourcequotas", "small") is None, "the end of the quota")
+    namespace.roll(**then)
+
+    assert namespace.rcs() == ["foo"] and not set(identity.MARKS) & set(namespace.rc()["metadata"].get("annotations", ()))
+    assert (namespace.rc()["spec"] == before["spec"]) == ("state" in then)
+
+
+# A namespace on its way out
+
+
+def test_a_namespace_that_is_deleted_in_the_middle(namespace):
+    """The task ends soon, whatever goes first: its permissions, its token, or foo."""
+    namespace.make_foo(4)
+
+    def say(line):
+        if line.startswith("scale foo: 3 -> 2"):
+            namespace.core.delete_namespace(namespace.name)
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(say=say, image="myimage:v2-slow", progress_deadline=20)
+
+    assert any(sign in error.value.message for sign in (
+        "permission", "does not accept the credentials", "no such ReplicationController", "it is being deleted",
+        "being terminated")), error.value.message
+
+
+def test_a_namespace_that_is_being_deleted(namespace):
+    """Held up by a finalizer on foo."""
+    namespace.make_foo(2, finalizers=["example.com/wait"])
+    namespace.core.delete_namespace(namespace.name)
+    eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the deletion of foo")
+    try:
+        with namespace.as_administrator(), pytest.raises(RolloutError) as error:
+            namespace.roll(image="myimage:v2")
+    finally:
+        namespace.patch("foo", {"metadata": {"finalizers": None}})
+
+    assert error.value.what == "it is being deleted" and "finalizers" in error.value.next_command

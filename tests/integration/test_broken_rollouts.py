@@ -1,0 +1,399 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rollouts that are broken, each in one way: how soon, and in which words, the cause is told.
+
+A witness with watches of its own says since when the cause is to be seen in the API. docs/failures.md is made here:
+
+    WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
+"""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import threading
+import time
+import typing as t
+from pathlib import Path
+
+import kubernetes
+import pytest
+from kubernetes.client.exceptions import ApiException
+from namespace import Namespace, eventually, manifest
+from urllib3.exceptions import HTTPError
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import Cause
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutFailed
+
+Json = dict[str, t.Any]
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "failures.md"
+HEADING = "## Measured"
+
+#: Seconds for a cause to be shown in a progress line; for the error more than failure_grace or progress_deadline.
+TO_SHOW, TO_FAIL = 2.0, 3.0
+GRACE, DEADLINE = 2.0, 5.0
+#: Rollouts that run at the same time.
+AT_ONCE = 4
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Row:
+    """A rollout that is broken in one way."""
+
+    cause: str
+    kind: str
+    #: Regular expressions: when each of them has been seen in what pods, controllers or events say, the cause is visible.
+    visible: tuple[str, ...]
+    is_fatal: bool
+    #: What the progress line says.
+    tells: str
+    #: A word in it tells the fake kubelet what to do with the pod; see tests/cluster/README.md.
+    tag: str = "v2"
+    #: The new template's container, the rest of its pod, and its metadata.
+    container: Json = dataclasses.field(default_factory=dict)
+    spec: Json = dataclasses.field(default_factory=dict)
+    metadata: Json = dataclasses.field(default_factory=dict)
+    #: What the old template has that others have not.
+    old: Json = dataclasses.field(default_factory=dict)
+    replicas: int = 2
+    #: What there is before the rollout, by path; NAMESPACE is replaced by the test's own.
+    objects: dict[str, Json] = dataclasses.field(default_factory=dict)
+    options: Json = dataclasses.field(default_factory=dict)
+    #: The API server refuses the new pods.
+    is_refused: bool = False
+    #: What is told about: this container, or the pod or controller as a whole.
+    place: str = ""
+    #: The first new pod is deleted.
+    is_deleted: bool = False
+    #: What else is told then.
+    also: tuple[str, ...] = ()
+
+    def foo(self) -> Json:
+        """The controller with the old template."""
+        item = manifest(self.replicas)
+        template = item["spec"]["template"]
+        template["metadata"].update(self.old.get("metadata", {}))
+        template["spec"].update(self.old.get("spec", {}))
+        return item
+
+    def template(self) -> Json:
+        """The new template, as a patch of the old one."""
+        container = {"name": "web", "image": f"myimage:{self.tag}", **self.container}
+        return {"metadata": self.metadata, "spec": {**self.spec, "containers": [container]}}
+
+
+WEB, SETUP = "container web", "init container setup"
+PROBE = {"httpGet": {"path": "/healthz", "port": 8080}}
+CORE = "/api/v1/namespaces/NAMESPACE"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+HERE = {"matchLabels": {"kubernetes.io/metadata.name": "NAMESPACE"}}
+NEW_PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+HOLD = ["example.com/hold"]
+TIED = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "fake-1"}, "containers": [
+    {"name": "web", "image": "myimage:v1", "ports": [{"containerPort": 8080, "hostPort": 8080}]}]}}
+
+ROWS = [
+    Row("image absent", "image", ("ErrImagePull",), True, "ErrImagePull|ImagePullBackOff", "v2-absent", place=WEB),
+    Row("image name that is none", "image-name", ("InvalidImageName",), True, "InvalidImageName", "v2-badname", place=WEB),
+    Row("process ends with an error", "crash", ("CrashLoopBackOff",), True, "exit code 3", "v2-crash", place=WEB),
+    Row("too little memory", "memory", ("OOMKilled",), True, "OOMKilled", "v2-oom",
+        {"resources": {"limits": {"memory": "16Mi"}}}, place=WEB),
+    Row("command not in the image", "command", ("RunContainerError",), True, "/nope", "v2-nocommand", place=WEB),
+    Row("init container fails", "init-crash", ("CrashLoopBackOff",), True, "exit code 1", "v2-badinit",
+        spec={"initContainers": [{"name": "setup", "image": "setup:v1"}]}, place=SETUP),
+    Row("ConfigMap missing", "configuration", ("CreateContainerConfigError",), True, "configmap .nope. not found", "v2-noconfig",
+        place=WEB),
+    Row("Secret of a volume missing", "configuration", ("FailedMount x",), True, "FailedMount.*secret .nope. not found",
+        "v2-novolume"),
+    Row("readiness probe fails", "readiness", ("Unhealthy x([2-9]|1.): Readiness",), False, "Readiness probe failed",
+        "v2-readiness", {"readinessProbe": PROBE}, place=WEB),
+    Row("liveness probe kills", "liveness", ("Unhealthy x[3-9]: Liveness", "CrashLoopBackOff"), True, "Liveness probe failed",
+        "v2-liveness", {"livenessProbe": PROBE}, place=WEB),
+    Row("startup probe kills", "startup", ("Unhealthy x[3-9]: Startup", "CrashLoopBackOff"), True, "Startup probe failed",
+        "v2-startup", {"startupProbe": PROBE}, place=WEB),
+    Row("no node with enough cpu", "unschedulable", ("Insufficient cpu",), False, "Insufficient cpu",
+        container={"resources": {"requests": {"cpu": "2000"}}}),
+    Row("no node with enough memory", "unschedulable", ("Insufficient memory",), False, "Insufficient memory",
+        container={"resources": {"requests": {"memory": "8Ti"}}}),
+    Row("nodeSelector fits no node", "unschedulable", ("didn't match Pod's node affinity",), False, "node affinity/selector",
+        spec={"nodeSelector": {"disk": "fast"}}),
+    Row("taint not tolerated", "unschedulable", ("untolerated taint",), False, "untolerated taint",
+        spec={"nodeSelector": {"pool": "NAMESPACE"}},
+        objects={"/api/v1/nodes/NAMESPACE": {
+            "apiVersion": "v1", "kind": "Node", "metadata": {"labels": {"pool": "NAMESPACE"},
+                                                             "annotations": {"kwok.x-k8s.io/node": "fake"}},
+            "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}}}),
+    Row("host port taken by an old pod", "unschedulable", ("didn't have free ports",), False, "free ports", old=TIED,
+        replicas=1),
+    Row("anti-affinity leaves no node", "unschedulable", ("anti-affinity rules",), False, "anti-affinity",
+        spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "type", "labelSelector": {"matchLabels": {"app": "foo"}}}]}}}),
+    Row("scheduling gate closed", "unschedulable", ("SchedulingGated",), False, "SchedulingGated",
+        spec={"schedulingGates": [{"name": "example.com/approval"}]}),
+    Row("volume claim pending", "claim", ("unbound immediate",), False, "unbound immediate PersistentVolumeClaims",
+        spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
+        objects={f"{CORE}/persistentvolumeclaims/data": {
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}}),
+    Row("volume claim missing", "claim", ("persistentvolumeclaim .*not found",), True, "persistentvolumeclaim .nope. not found",
+        spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "nope"}}]}),
+    Row("quota used up", "quota", ("exceeded quota",), False, "exceeded quota: small", is_refused=True,
+        objects={f"{CORE}/resourcequotas/small": {
+            "apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"pods": "2"}}}}),
+    Row("quota wants limits", "quota", ("must specify limits.memory",), True, "must specify limits.memory", is_refused=True,
+        objects={f"{CORE}/resourcequotas/memory": {
+            "apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": {"limits.memory": "4Gi"}}}}),
+    Row("LimitRange refuses", "limit-range", ("maximum cpu usage",), True, "maximum cpu usage per Container is 1", is_refused=True,
+        container={"resources": {"limits": {"cpu": "2"}}},
+        objects={f"{CORE}/limitranges/small": {
+            "apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}}}),
+    Row("ServiceAccount missing", "service-account", ("error looking up service account",), True, "serviceaccount .nope. not found",
+        spec={"serviceAccountName": "nope"}, is_refused=True),
+    Row("policy refuses", "admission", ("denied request",), True, "pods need a team label", is_refused=True,
+        objects={f"{ADMISSION}/validatingadmissionpolicies/NAMESPACE": {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [NEW_PODS]},
+                     "validations": [{"expression": "'team' in object.metadata.labels", "message": "pods need a team label"}]}},
+                 f"{ADMISSION}/validatingadmissionpolicybindings/NAMESPACE": {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+            "spec": {"policyName": "NAMESPACE", "validationActions": ["Deny"], "matchResources": {"namespaceSelector": HERE}}}}),
+    Row("webhook does not answer", "webhook", ("failed calling webhook",), False, "failed calling webhook", is_refused=True,
+        objects={f"{ADMISSION}/validatingwebhookconfigurations/NAMESPACE": {
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "webhooks": [{"name": "pods.example.com", "clientConfig": {"url": "https://127.0.0.1:9/"}, "rules": [NEW_PODS],
+                          "namespaceSelector": HERE, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+                          "timeoutSeconds": 1}]}}),
+    Row("PodSecurity refuses", "admission", ("violates PodSecurity",), True, "violates PodSecurity", is_refused=True,
+        objects={CORE: {"apiVersion": "v1", "kind": "Namespace",
+                        "metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}}),
+    Row("PriorityClass missing", "admission", ("no PriorityClass",), True, "no PriorityClass with name nope",
+        spec={"priorityClassName": "nope"}, is_refused=True),
+    Row("RuntimeClass missing", "admission", ("RuntimeClass .*not found",), True, "RuntimeClass .nope. not found",
+        spec={"runtimeClassName": "nope"}, is_refused=True),
+    Row("node does not answer", "node", ("NodeNotReady x",), False, "stopped answering", "v2-lost"),
+    Row("evicted from its node", "evicted", ("low on resource: memory",), False, "low on resource: memory", "v2-evicted"),
+    Row("finalizer keeps a new pod", "finalizer", ("deletionGracePeriodSeconds.: 0",), False, "finalizers keep it", "v2-unready",
+        metadata={"finalizers": HOLD}, is_deleted=True),
+    pytest.param(
+        Row("finalizer keeps an old pod, and that its host port", "finalizer",
+            ("didn't have free ports", "deletionGracePeriodSeconds.: 0"), False, "finalizers keep it",
+            old={**TIED, "metadata": {"finalizers": HOLD}}, replicas=1, options={"max_surge": "0", "max_unavailable": "1"},
+            also=("unschedulable",)),
+        marks=pytest.mark.xfail(strict=True, reason="the driver looks at the pods of the controller that grows only")),
+]
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What a rollout and the witness of it have told; times are those of time.monotonic()."""
+
+    error: RolloutFailed
+    lines: list[tuple[float, str]]
+    visible_at: float
+    ended_at: float
+    namespace: str
+    #: What pods and controllers there were.
+    names: set[str]
+    #: How late the witness itself was while it looked.
+    lag: float
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted(cause["kind"] for cause in self.error.causes)
+
+    def cause(self, kind: str) -> Json:
+        return next(cause for cause in self.error.causes if cause["kind"] == kind)
+
+    def shown_at(self, words: str) -> float:
+        """When a progress line first told the cause."""
+        told = [at for at, line in self.lines if line.startswith("waiting: ") and re.search(words, line)]
+        assert told, f"{words} in none of {[line for _at, line in self.lines]}"
+        return told[0]
+
+
+class Witness:
+    """Notes when words are first seen in what pods, controllers and events say (a context manager)."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self._namespace = namespace
+        self._said: list[tuple[float, str]] = []
+        self.names: set[str] = set()
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> Witness:
+        for list_them in ("list_namespaced_pod", "list_namespaced_replication_controller", "list_namespaced_event"):
+            threading.Thread(target=self._look, args=(list_them,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._is_over.set()
+
+    def seen_at(self, words: t.Iterable[str]) -> float:
+        """When each of them had been seen."""
+        times = {each: min((at for at, said in self._said if re.search(each, said)), default=None) for each in words}
+        assert None not in times.values(), f"{times} in {sorted({said for _at, said in self._said})}"
+        return max(t.cast(list[float], list(times.values())))
+
+    def _look(self, list_them: str) -> None:
+        with kubernetes.config.new_client_from_config(self._namespace.admin_kubeconfig) as client:
+            stream = getattr(kubernetes.client.CoreV1Api(client), list_them)(
+                self._namespace.name, watch=True, _preload_content=False, _request_timeout=120)
+            rest = b""
+            with contextlib.suppress(HTTPError):  # its end, with the cluster; were it earlier, something would not be seen
+                for chunk in stream.stream(65536):
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    self._said += [(time.monotonic(), self._words(json.loads(line)["object"])) for line in lines]
+                    if self._is_over.is_set():
+                        return
+
+    def _words(self, item: Json) -> str:
+        """What an object says of itself; not what anybody wants of it, nor what the code under test says."""
+        if "involvedObject" in item:
+            is_ours = item["reason"].startswith("RollingUpdate")
+            return "" if is_ours else f"{item['reason']} x{item.get('count') or 1}: {item['message']}"
+        self.names.add(item["metadata"]["name"])
+        grace = item["metadata"].get("deletionGracePeriodSeconds")
+        return json.dumps({"status": item["status"], "deletionGracePeriodSeconds": grace}).replace('\\"', "'")
+
+
+class Pulse:
+    """How late an observer on this machine is: several times a second, a pause and a request (a context manager)."""
+
+    PAUSE = 0.2
+
+    def __init__(self, kubeconfig: str) -> None:
+        self._kubeconfig = kubeconfig
+        self._beats: list[tuple[float, float]] = []
+        self._is_over = threading.Event()
+
+    def __enter__(self) -> Pulse:
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def lag(self, since: float) -> float:
+        return max((late for at, late in self._beats if at >= since), default=0)
+
+    def _beat(self) -> None:
+        with kubernetes.config.new_client_from_config(self._kubeconfig) as client:
+            core = kubernetes.client.CoreV1Api(client)
+            while not self._is_over.is_set():
+                began = time.monotonic()
+                time.sleep(self.PAUSE)
+                core.read_namespace("default")
+                self._beats.append((time.monotonic(), time.monotonic() - began - self.PAUSE))
+
+
+def run(row: Row, kubeconfig: str, pulse: Pulse) -> Outcome:
+    """Break a rollout and see what is told."""
+    namespace = Namespace(kubeconfig, row.cause)
+    row, objects = in_namespace(row, namespace.name), in_namespace(row, namespace.name).objects
+    try:
+        namespace.create("replicationcontrollers", row.foo())
+        namespace.until_available("foo", row.replicas)
+        for path, item in objects.items():
+            namespace._call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {
+                "name": path.rpartition("/")[2], **item.get("metadata", {})}}, "application/apply-patch+yaml")
+        if row.is_refused:
+            eventually(lambda: is_refused(namespace, row), f"a refusal of pods: {row.cause}")
+        return roll(row, namespace, pulse)
+    finally:
+        for path in objects:
+            if "/namespaces/" not in path:
+                namespace._call("DELETE", path)
+        for pod in namespace._call("GET", namespace._path("pods"))["items"]:
+            if pod["metadata"].get("finalizers"):
+                with contextlib.suppress(ApiException):
+                    namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": None}}, "pods")
+        namespace.delete()
+
+
+def in_namespace(row: Row, name: str) -> Row:
+    texts = {field.name: json.dumps(getattr(row, field.name)) for field in dataclasses.fields(row)}
+    return Row(**{field: json.loads(text.replace("NAMESPACE", name)) for field, text in texts.items()})
+
+
+def is_refused(namespace: Namespace, row: Row) -> bool:
+    """Whether a new pod would be refused as it should be: policies and quotas take a moment to be heard of."""
+    pod = {"metadata": {"generateName": "foo-", "labels": {"app": "foo"}}, "spec": row.template()["spec"]}
+    try:
+        namespace._call("POST", namespace._path("pods") + "?dryRun=All", pod)
+    except ApiException as error:
+        return all(re.search(each, json.loads(error.reason)["message"]) for each in row.visible)
+    return False
+
+
+def roll(row: Row, namespace: Namespace, pulse: Pulse) -> Outcome:
+    lines: list[tuple[float, str]] = []
+
+    def say(line: str) -> None:
+        lines.append((time.monotonic(), line))
+        if row.is_deleted and re.match(r"scale foo-\w+: 0 -> ", line):
+            (new,) = eventually(lambda: [pod for pod in namespace.pods() if "myimage:v1" not in json.dumps(pod)], "a new pod")
+            namespace.remove(new["metadata"]["name"], "pods")
+
+    with Witness(namespace) as witness:
+        with pytest.raises(RolloutFailed) as raised:
+            namespace.roll(say=say, template=row.template(), failure_grace=GRACE, progress_deadline=DEADLINE, **row.options)
+        ended_at = time.monotonic()
+        visible_at = witness.seen_at(row.visible)
+    return Outcome(raised.value, lines, visible_at, ended_at, namespace.name, witness.names, pulse.lag(visible_at))
+
+
+@pytest.fixture(scope="module")
+def outcomes(cluster, request):
+    """The outcome of each chosen row, or that of it which is to come."""
+    chosen = [item.callspec.params["row"] for item in request.session.items if item.originalname == "test_the_cause_is_told"]
+    with Pulse(cluster.kubeconfig) as pulse, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        yield (futures := {row: pool.submit(run, row, cluster.kubeconfig, pulse) for row in chosen})
+    if os.environ.get("WRITE_FAILURES"):
+        write({row: future.result() for row, future in futures.items() if row.kind in future.result().kinds}, cluster.kubeconfig)
+
+
+def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
+    """The table in docs/failures.md, below the part that people write."""
+    with kubernetes.config.new_client_from_config(kubeconfig) as client:
+        version = kubernetes.client.VersionApi(client).get_code().git_version
+    lines = [f"Kubernetes {version} (the embedded cluster), {os.cpu_count()} CPUs, {AT_ONCE} rollouts at a time, "
+             f"`failure_grace` {GRACE:g} s, `progress_deadline` {DEADLINE:g} s. {len(outcomes)} rollouts; a name that comes from "
+             "chance reads `x7k2p` here.", "",
+             "| what is broken | shown after | failed after | what is told | and suggested |", "|---|---|---|---|---|"]
+    for row, it in outcomes.items():
+        cause = it.cause(row.kind)
+        shown, failed = (f"{max(0, at - it.visible_at):.1f} s" for at in (it.shown_at(row.tells), it.ended_at))
+        told = Cause(**{key: value for key, value in cause.items() if key != "log"}).sentence
+        cells = [row.cause, shown, failed if row.is_fatal else f"{failed} (deadline)", told, cause["suggestion"]]
+        lines.append("| " + " | ".join(without_chance(each, it.namespace).replace("|", "\\|") for each in cells) + " |")
+    introduction = DOCUMENT.read_text(encoding="utf-8").partition(HEADING)[0]
+    DOCUMENT.write_text(f"{introduction}{HEADING}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def without_chance(text: str, namespace: str) -> str:
+    return re.sub(r"\b(foo-[0-9a-f]{10}|foo)-[a-z0-9]{5}\b", r"\1-x7k2p", text.replace(namespace, "shop"))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.cause)
+def test_the_cause_is_told(row, outcomes):
+    it = outcomes[row].result()
+
+    print(*(line for _at, line in it.lines), it.error.message, f"lag {it.lag:.2f} s", sep="\n")
+    assert it.kinds == sorted((row.kind, *row.also))
+    cause = it.cause(row.kind)
+    assert cause["is_fatal"] == row.is_fatal
+    assert any(name in cause["place"] for name in it.names - {"foo"}) and cause["place"].endswith(row.place)
+    assert cause["suggestion"] and cause["suggestion"] in it.error.message and cause["message"] in it.error.message
+    assert it.shown_at(row.tells) - it.visible_at < TO_SHOW + it.lag
+    assert ("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s") in it.error.what
+    assert it.ended_at - it.visible_at < (GRACE if row.is_fatal else DEADLINE) + TO_FAIL + it.lag

@@ -18,12 +18,18 @@ import enum
 import re
 import typing as t
 
+from . import takeover
 from .observed import Controller
 
 Json = dict[str, t.Any]
 
 #: Longer messages lose their middle: the object stands at the beginning, the innermost reason at the end.
-LONGEST_MESSAGE = 300
+LONGEST_MESSAGE = 600
+#: What programs put before a message on its way, which only repeats what stands there anyway.
+_WRAPPINGS = re.compile(
+    r'(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
+    r"(failed to create (containerd|shim) task: )*(OCI runtime create failed: )?(runc create failed: )?"
+    r"(unable to start container process: )?")
 #: By number, as on Linux, wherever this runs.
 SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
            13: "SIGPIPE", 15: "SIGTERM"}
@@ -78,7 +84,7 @@ class _Row(t.NamedTuple):
     #: Regular expression on "reason: message"; what its groups match can be used in the suggestion.
     says: str
     fatal: _Fatal
-    #: {kubectl} has the namespace; {pod}, {container}, {node}, {memory} (its limit) are those of the pod in question.
+    #: {kubectl} has the namespace; {pod}, {node}, {container}, {memory} (its limit) and the like are those of the pod in question.
     suggestion: str
     #: An event that was seen less often is no failure.
     times: int = 1
@@ -124,28 +130,32 @@ UNSCHEDULABLE = (
     _Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found", _Fatal.YES,
          "create the PersistentVolumeClaim {name} or correct its name in the template: {kubectl} get pvc"),
     _Row("claim", r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes|persistentvolumeclaim",
-         _Fatal.NO, "see why the claim is not bound (storage class, provisioner, size): {kubectl} describe pvc"),
+         _Fatal.NO, "see why the claim is not bound (storage class, provisioner, size): {kubectl} describe pvc {claims}"),
     _Row("unschedulable", r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
          r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", _Fatal.NO,
-         "the pod must run where its volume is, and no node there takes it: {kubectl} describe pvc"),
+         "the pod must run where its volume is, and no node there takes it: {kubectl} describe pvc {claims}"),
     _Row("unschedulable", r"Insufficient cpu", _Fatal.NO,
-         "add nodes, lower resources.requests.cpu, or let old pods go first: max_surge=0 max_unavailable=1"),
+         "add nodes, lower resources.requests.cpu ({cpu}), or let old pods go first: max_surge=0 max_unavailable=1"),
     _Row("unschedulable", r"Insufficient memory", _Fatal.NO,
-         "add nodes, lower resources.requests.memory, or let old pods go first: max_surge=0 max_unavailable=1"),
+         "add nodes, lower resources.requests.memory ({asked_memory}), or let old pods go first: max_surge=0 max_unavailable=1"),
     _Row("unschedulable", r"Insufficient (?P<what>\S+?)[,.]?(\s|$)|(?P<pods>Too many pods)", _Fatal.NO,
          "add nodes, or let old pods go first: max_surge=0 max_unavailable=1"),
     _Row("unschedulable", r"didn't have free ports", _Fatal.NO,
          "hostPort allows one such pod per node; let old pods go first: max_surge=0 max_unavailable=1"),
+    # The scheduler asks for taints first: the nodes with a taint may be those that are meant. Nobody means the control plane.
+    _Row("unschedulable", r"taint(?! {node-role).*node affinity/selector|node affinity/selector.*taint(?! {node-role)", _Fatal.NO,
+         "a node with the labels that the template asks for ({selector}) may have a taint that it does not tolerate: "
+         "kubectl describe nodes | grep -E '^(Name|Taints):'; or none has them: kubectl get nodes --show-labels"),
     _Row("unschedulable", r"node affinity/selector|requested node name", _Fatal.NO,
-         "compare nodeSelector and nodeAffinity in the template with: kubectl get nodes --show-labels"),
+         "no node has the labels that the template asks for ({selector}): kubectl get nodes --show-labels"),
     _Row("unschedulable", r"affinity rules|topology spread", _Fatal.NO,
          "podAffinity, podAntiAffinity or topologySpreadConstraints leave no node: relax them, add nodes, or let old pods go "
          "first: max_surge=0 max_unavailable=1"),
     _Row("unschedulable", r"taint", _Fatal.NO,
-         "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep Taints"),
+         "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'"),
     _Row("unschedulable", r"were unschedulable", _Fatal.NO, "nodes are cordoned: kubectl get nodes; kubectl uncordon NODE"),
     _Row("unschedulable", r"^SchedulingGated", _Fatal.NO,
-         "whoever set spec.schedulingGates must remove them: {kubectl} get pod {pod} -o jsonpath='{{.spec.schedulingGates}}'"),
+         "the pod waits until whoever put schedulingGates there has removed them: {gates}"),
     _Row("unschedulable", r"", _Fatal.NO, "{kubectl} describe pod {pod}"),
 )
 
@@ -196,9 +206,11 @@ NOT_STARTED = (
 _OTHER = _Row("start", r"", _Fatal.NO, "{kubectl} describe pod {pod}")
 
 _STARTUP = _Row("startup", r"^Unhealthy: .*Startup probe", _Fatal.AGAIN,
-                "look at what the probe asks, or give it more time: startupProbe.failureThreshold x periodSeconds", has_log=True)
+                "see what the container answers to its startupProbe ({startup}), or give it more time by failureThreshold: {logs}",
+                has_log=True)
 _LIVENESS = _Row("liveness", r"^Unhealthy: .*Liveness probe", _Fatal.AGAIN,
-                 "look at what the probe asks; a container that starts slowly needs a startupProbe", has_log=True)
+                 "see what the container answers to its livenessProbe ({liveness}); if it only starts slowly, give it a "
+                 "startupProbe: {logs}", has_log=True)
 #: A container has ended: how, and the probes that failed often enough to end it.
 ENDED = (
     _Row("command", rf"^(StartError|ContainerCannotRun): .*({_EXEC})", _Fatal.YES, _COMMAND),
@@ -223,7 +235,7 @@ RUNNING = (
     _STARTUP._replace(times=2),
     _LIVENESS._replace(times=2),
     _Row("readiness", r"^Unhealthy: .*Readiness probe", _Fatal.NO,
-         "see what the container answers to its readinessProbe: {logs}", times=2, has_log=True),
+         "see what the container answers to its readinessProbe ({readiness}): {logs}", times=2, has_log=True),
 )
 
 #: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
@@ -241,7 +253,8 @@ LOST = (
 #: The pod is deleted and does not go. Without a clock only what cannot end by itself is told.
 TERMINATING = (
     _Row("finalizer", r"^Terminating: finalizers", _Fatal.NO,
-         "whoever set the finalizer must remove it: {kubectl} get pod {pod} -o jsonpath='{{.metadata.finalizers}}'"),
+         "whoever set the finalizer must remove it; if that program is gone: {kubectl} patch pod {pod} --type=merge -p "
+         """'{{"metadata": {{"finalizers": null}}}}'"""),
     _Row("terminating", r"^FailedKillPod", _Fatal.NO,
          "node {node} cannot end its containers: kubectl describe node {node}", times=2),
 )
@@ -326,7 +339,7 @@ def _refused(controller: Controller, neighbours: t.Iterable[Json]) -> list[Cause
 
     neighbours: objects that tell the namespace.
     """
-    if not controller.failure:
+    if not controller.failure or takeover.CLOSED in controller.failure:  # closed on purpose, until all pods are adopted
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
     namespace = next(filter(None, (_text(_map(each, "metadata"), "namespace") for each in neighbours)), "")
@@ -338,7 +351,7 @@ def _of_pod(pod: Json, events: list[Json]) -> list[Cause]:
     metadata, spec, status = (_map(pod, key) for key in ("metadata", "spec", "status"))
     conditions = {_text(each, "type"): each for each in _list(status, "conditions")}
     name = _text(metadata, "name")
-    names = {"pod": name, "node": _text(spec, "nodeName"), "kubectl": _kubectl(_text(metadata, "namespace"))}
+    names = {"pod": name, "node": _text(spec, "nodeName"), "kubectl": _kubectl(_text(metadata, "namespace")), **_wishes(spec)}
     subject = _Subject(f"pod {name}", names, pod=name)
     lost = subject.causes(LOST, _loss(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
@@ -351,6 +364,18 @@ def _of_pod(pod: Json, events: list[Json]) -> list[Cause]:
         condition = conditions["PodScheduled"]
         return subject.causes(UNSCHEDULABLE, [_Sign(_text(condition, "reason"), _without_preemption(_text(condition, "message")))])
     return _of_containers(subject, spec, status, events)
+
+
+def _wishes(spec: Json) -> dict[str, str]:
+    """What a pod asks of the scheduler, for suggestions."""
+    claims = [_text(_map(each, "persistentVolumeClaim"), "claimName") for each in _list(spec, "volumes")]
+    asked = {resource: ", ".join(f"{_text(each, 'name')} asks for {amount}" for each in _list(spec, "containers")
+                                 if (amount := _map(_map(each, "resources"), "requests").get(resource)))
+             for resource in ("cpu", "memory")}
+    selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
+    return {"claims": " ".join(filter(None, claims)), "cpu": asked["cpu"] or "see the template",
+            "asked_memory": asked["memory"] or "see the template", "selector": ", ".join(selector) or "nodeAffinity",
+            "gates": ", ".join(_text(each, "name") for each in _list(spec, "schedulingGates"))}
 
 
 def _loss(spec: Json, status: Json, conditions: dict[str, Json]) -> list[_Sign]:
@@ -403,7 +428,18 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
         pod, place=f"{pod.place}, {title} {name}", container=name, is_init=is_init, is_restarted=is_restarted,
         is_again=_number(status, "restartCount") > 1 or _waiting(status)[0] == "CrashLoopBackOff",
         names={**pod.names, "container": name, "logs": logs,
-               "memory": f"now {limit}" if limit else "none is set: the node itself ran out"})
+               "memory": f"now {limit}" if limit else "none is set: the node itself ran out",
+               **{probe: _asks(_map(spec, f"{probe}Probe")) for probe in ("startup", "liveness", "readiness")}})
+
+
+def _asks(probe: Json) -> str:
+    """What a probe asks, and how often: "GET :8080/healthz, periodSeconds 10, failureThreshold 3"."""
+    http, tcp, grpc = (_map(probe, kind) for kind in ("httpGet", "tcpSocket", "grpc"))
+    command = _map(probe, "exec").get("command")
+    asks = (f"GET :{http.get('port')}{_text(http, 'path')}" if http else f"TCP :{tcp.get('port')}" if tcp
+            else f"gRPC :{grpc.get('port')}" if grpc else " ".join(map(str, command)) if isinstance(command, list) else "")
+    times = [f"{field} {number}" for field in ("periodSeconds", "failureThreshold") if (number := _number(probe, field))]
+    return ", ".join(filter(None, (asks, *times)))
 
 
 def _of_container(subject: _Subject, spec: Json, status: Json, events: list[Json]) -> list[Cause]:
@@ -499,6 +535,7 @@ def _without_preemption(message: str) -> str:
 
 def _one_line(message: str) -> str:
     line = " ".join(message.split()).rstrip(". ")
+    line = line[_WRAPPINGS.match(line).end():] or line  # type: ignore[union-attr]
     if len(line) <= LONGEST_MESSAGE:
         return line
     return f"{line[:LONGEST_MESSAGE // 3]} ... {line[-(LONGEST_MESSAGE - LONGEST_MESSAGE // 3 - 5):]}"

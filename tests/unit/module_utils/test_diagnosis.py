@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from ansible_collections.baton.kubernetes.plugins.module_utils import diagnosis
 from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import Cause, causes
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.takeover import CLOSED
 
 Json = dict[str, t.Any]
 
@@ -73,7 +74,10 @@ def event(reason, message, count=1, about="foo-1", field="spec.containers{web}",
 
 def unschedulable(message, reason="Unschedulable"):
     condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-    return pod(conditions=[condition], containerStatuses=None)
+    item = pod(conditions=[condition], containerStatuses=None, spec={"resources": {"requests": {"cpu": "2", "memory": "8Gi"}}})
+    item["spec"] |= {"nodeSelector": {"disk": "fast"}, "schedulingGates": [{"name": "example.com/approval"}],
+                     "volumes": [{"name": "tmp"}, {"name": "data", "persistentVolumeClaim": {"claimName": "db"}}]}
+    return item
 
 
 def diagnose(*pods, events=(), failure="", current=2):
@@ -102,6 +106,7 @@ class Case:
 WEB = "pod foo-1, container web: "
 MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resolve reference "localhost/none:v9": '
            'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial tcp 127.0.0.1:80: connect: connection refused')
+RESOLVE = MISSING.partition(": ")[2]
 PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'), event("Failed", "Error: ErrImagePull"),
                event("Failed", "Error: ImagePullBackOff")]
 NO_REGISTRY = ("node real-1 cannot reach the registry: check the registry's name in the image, then DNS, proxy and certificates "
@@ -119,21 +124,24 @@ STARTUP = "Startup probe failed: dial tcp 10.124.1.7:8080: connect: connection r
 READINESS = "Readiness probe failed: HTTP probe failed with statuscode: 503"
 NO_ROOM = "No preemption victims found for incoming pod."
 CREATING = pod(waits("ContainerCreating"))
-LIVELY = {"livenessProbe": {"failureThreshold": 3}}
+ASKS = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3}
+ASKED = "GET :8080/healthz, periodSeconds 10, failureThreshold 3"
+LIVELY = {"livenessProbe": ASKS}
 LET_OLD_GO = "or let old pods go first: max_surge=0 max_unavailable=1"
 LOGS = "kubectl -n shop logs foo-1 -c web"
 
 CASES = {
     "the image cannot be pulled": Case(
-        "image", f'{WEB}ImagePullBackOff: Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}', NO_REGISTRY,
+        "image", f"{WEB}ImagePullBackOff: {RESOLVE}", NO_REGISTRY,
         [(CREATING, PULL_EVENTS[:2]), (pod(waits("ErrImagePull", MISSING)), PULL_EVENTS), (pod(waits("ErrImagePull")), PULL_EVENTS),
          (pod(waits("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')), PULL_EVENTS),
          (pod(waits("ImagePullBackOff", f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])], "FFFFF"),
     "there is no such image": Case(
-        "image", f"{WEB}ErrImagePull: {NOT_FOUND}", "there is no such image or tag: was it pushed?",
+        "image", f'{WEB}ErrImagePull: failed to resolve reference "shop/web:v9": shop/web:v9: not found',
+        "there is no such image or tag: was it pushed?",
         [(pod(waits("ErrImagePull", NOT_FOUND)), [])], "F"),
     "the registry refuses the pull": Case(
-        "image", f"{WEB}ErrImagePull: {DENIED}",
+        "image", f"{WEB}ErrImagePull: {DENIED.partition(': ')[2]}",
         "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount",
         [(pod(waits("ErrImagePull", DENIED)), [])], "F"),
     "the image is absent and is never pulled": Case(
@@ -170,7 +178,8 @@ CASES = {
          *(({**each, "spec": {"containers": [{"name": "web", "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
            for each in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
     "the command is not there": Case(
-        "command", f"{WEB}StartError: {RUNC}", "compare command and args in the template with what is in the image",
+        "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory: unknown',
+        "compare command and args in the template with what is in the image",
         [(CREATING, [event("Failed", f"Error: {RUNC}")]), (pod(waits("RunContainerError", RUNC)), []),
          *((each, []) for each in loop(128, "StartError", message=RUNC))], "FFFFF"),
     "an init container fails": Case(
@@ -179,7 +188,7 @@ CASES = {
         [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), []) for each in loop(1)[::-1]],
         "FFF", ("setup", True)),
     "an init container's image cannot be pulled": Case(
-        "init-image", f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND}",
+        "init-image", f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND.partition(': ')[2]}",
         "there is no such image or tag: was it pushed?",
         [(pod(waits("PodInitializing"), init=waits("PodInitializing")),
           [event("Failed", f'Failed to pull image "shop/web:v9": {NOT_FOUND}', field="spec.initContainers{setup}")]),
@@ -214,34 +223,41 @@ CASES = {
         "N"),
     "the readiness probe fails": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see what the container answers to its readinessProbe: {LOGS}",
-        [(pod(container(running={})), [event("Unhealthy", READINESS, count)]) for count in (2, 25)], "NN", ("web", False)),
+        f"see what the container answers to its readinessProbe ({ASKED}): {LOGS}",
+        [(pod(container(running={}), spec={"readinessProbe": ASKS}), [event("Unhealthy", READINESS, count)])
+         for count in (2, 25)], "NN", ("web", False)),
     "the readiness probe fails in many ways": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see what the container answers to its readinessProbe: {LOGS}",
-        [(pod(container(running={})), [event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
-                                       event("Unhealthy", f"(combined from similar events): {READINESS}")])],
+        f"see what the container answers to its readinessProbe ({ASKED}): {LOGS}",
+        [(pod(container(running={}), spec={"readinessProbe": ASKS}), [
+            event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
+            event("Unhealthy", f"(combined from similar events): {READINESS}")])],
         "N", ("web", False)),
     "the liveness probe kills": Case(
         "liveness", f"{WEB}Unhealthy: {LIVENESS}; restarted once",
-        "look at what the probe asks; a container that starts slowly needs a startupProbe",
+        f"see what the container answers to its livenessProbe ({ASKED}); if it only starts slowly, give it a startupProbe: "
+        f"{LOGS} --previous",
         [(pod(container(running={}), spec=LIVELY), [event("Unhealthy", LIVENESS, 2)]),
          *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVELY), [event("Unhealthy", LIVENESS, 3 * times)])
            for times, code in ((1, 0), (2, 137))),
-         (loop(0, "Completed")[0], [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
+         ({**loop(0, "Completed")[0], "spec": {"containers": [{"name": "web", **LIVELY}]}},
+          [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
     "the startup probe kills": Case(
         "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
-        "look at what the probe asks, or give it more time: startupProbe.failureThreshold x periodSeconds",
+        "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or give it more time by "
+        f"failureThreshold: {LOGS} --previous",
         [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})), [event("Unhealthy", STARTUP, 3)]),
-         (loop(143, restarts=3)[0], [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
+         ({**loop(143, restarts=3)[0], "spec": {"containers": [{
+             "name": "web", "startupProbe": {"tcpSocket": {"port": 8080}, "failureThreshold": 3}}]}},
+          [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
     "no node has enough cpu": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
-        f"add nodes, lower resources.requests.cpu, {LET_OLD_GO}",
+        f"add nodes, lower resources.requests.cpu (web asks for 2), {LET_OLD_GO}",
         [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are "
                         "available: 1 Preemption is not helpful for scheduling."), [])], "N"),
     "no node has enough memory": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient "
-        "memory", f"add nodes, lower resources.requests.memory, {LET_OLD_GO}",
+        "memory", f"add nodes, lower resources.requests.memory (web asks for 8Gi), {LET_OLD_GO}",
         [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient memory. preemption: 0/4 "
                         f"nodes are available: 4 {NO_ROOM}"), [])], "N"),
     "no node has another kind of room": Case(
@@ -250,8 +266,10 @@ CASES = {
         "NN"),
     "no node has the labels": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector",
-        "compare nodeSelector and nodeAffinity in the template with: kubectl get nodes --show-labels",
-        [(unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "N"),
+        "no node has the labels that the template asks for (disk=fast): kubectl get nodes --show-labels",
+        [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
+                        "taint {node-role.kubernetes.io/control-plane: }."), []),
+         (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "NN"),
     "no node is far enough from the others": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules",
         "podAffinity, podAntiAffinity or topologySpreadConstraints leave no node: relax them, add nodes, "
@@ -260,19 +278,29 @@ CASES = {
          (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."), [])], "NN"),
     "no node tolerates it": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}",
-        "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep Taints",
+        "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'",
         [(unschedulable("0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}."), [])], "N"),
+    "the nodes with the labels have a taint, perhaps": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't "
+        "match Pod's node affinity/selector",
+        "a node with the labels that the template asks for (disk=fast) may have a taint that it does not tolerate: kubectl "
+        "describe nodes | grep -E '^(Name|Taints):'; or none has them: kubectl get nodes --show-labels",
+        [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
+                        "taint {dedicated: gpu}."), []),
+         (unschedulable("0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't match Pod's node "
+                        "affinity/selector. preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."),
+          [])], "NN"),
     "every node is cordoned": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
         "nodes are cordoned: kubectl get nodes; kubectl uncordon NODE",
         [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
     "a scheduling gate is closed": Case(
         "unschedulable", "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
-        "whoever set spec.schedulingGates must remove them: kubectl -n shop get pod foo-1 -o jsonpath='{.spec.schedulingGates}'",
+        "the pod waits until whoever put schedulingGates there has removed them: example.com/approval",
         [(unschedulable("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"), [])], "N"),
     "a volume claim is pending": Case(
         "claim", "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims",
-        "see why the claim is not bound (storage class, provisioner, size): kubectl -n shop describe pvc",
+        "see why the claim is not bound (storage class, provisioner, size): kubectl -n shop describe pvc db",
         [(unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"), [])], "N"),
     "a volume claim is missing": Case(
         "claim", 'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
@@ -344,7 +372,8 @@ CASES = {
         [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
     "a finalizer keeps the pod": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
-        "whoever set the finalizer must remove it: kubectl -n shop get pod foo-1 -o jsonpath='{.metadata.finalizers}'",
+        "whoever set the finalizer must remove it; if that program is gone: kubectl -n shop patch pod foo-1 --type=merge -p "
+        """'{"metadata": {"finalizers": null}}'""",
         [(pod(ended(0, "Completed"), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 0,
                                                "finalizers": ["example.com/hold"]}), [])], "N"),
     "the node cannot end the pod": Case(
@@ -406,7 +435,7 @@ WORDS = {
         "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what takes so much"),
     "a volume in another zone": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity."), "unschedulable",
-        "the pod must run where its volume is, and no node there takes it: kubectl -n shop describe pvc"),
+        "the pod must run where its volume is, and no node there takes it: kubectl -n shop describe pvc db"),
     "a port of the node that is taken": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."), "unschedulable",
         "hostPort allows one such pod per node; let old pods go first: max_surge=0 max_unavailable=1"),
@@ -556,10 +585,25 @@ def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created(
     assert (cause.kind, cause.reason) == ("admission", "FailedDelete")
 
 
+def test_a_template_that_is_closed_for_the_takeover_is_no_failure():
+    assert diagnose(failure=f'pods "foo-" is forbidden: no PriorityClass with name {CLOSED} was found') == []
+
+
+@pytest.mark.parametrize("probe, told", [
+    ({"exec": {"command": ["/bin/check", "-v"]}, "periodSeconds": 5}, "(/bin/check -v, periodSeconds 5)"),
+    ({"grpc": {"port": 9000}}, "(gRPC :9000)"),
+    ({"httpGet": {"port": "http"}}, "(GET :http)"),
+])
+def test_what_a_probe_asks_is_told(probe, told):
+    (cause,) = diagnose(pod(container(running={}), spec={"readinessProbe": probe}), events=[event("Unhealthy", READINESS, 2)])
+
+    assert told in cause.suggestion
+
+
 def test_a_long_message_keeps_its_beginning_and_its_end():
     (cause,) = diagnose(pod(waits("ErrImagePull", "first\n  line " + "and more " * 100 + "the true reason")))
 
-    assert len(cause.message) == diagnosis.LONGEST_MESSAGE
+    assert len(cause.message) == diagnosis.LONGEST_MESSAGE < 900
     assert cause.message.startswith("first line and more ") and cause.message.endswith(" more the true reason")
 
 

@@ -63,7 +63,7 @@ TIERS = {
     "sanity": Tier(["bash tests/sanity/run"]),
     "integration": Tier([BUILD, "pytest -q tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
-    "faults": Tier([BUILD, "python tests/faults"]),
+    "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration"]),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
     "kind": Tier(["molecule test --scenario-name kind"], missing=no_docker_engine, in_ci=False),
 }

@@ -46,6 +46,8 @@ KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
 KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 
 NAME_LIMIT = 253
+#: Bytes of all annotations of an object, keys and values.
+ANNOTATIONS_LIMIT = 256 * 1024
 LABEL_LIMIT = 63
 HASH_LENGTH = 10
 

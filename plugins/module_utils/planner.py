@@ -175,11 +175,12 @@ def _begin(request: Request, seen: Observed, foo: Controller) -> Step:
         _refuse_rivals(request, seen, identity.with_label(seen.wanted or {}, request.label_key, value), name)
     # After an update that lost its next, foo may have shrunk already: the size of then counts.
     desired = max(foo.replicas, foo.original or 0)
+    manifest = _next_manifest(request, seen, foo, name, value, desired)
+    _refuse_without_room(request, foo, Controller.from_api(manifest), desired)
     marks = {identity.PARTNER: name, identity.DESIRED: "0", identity.ORIGINAL: str(desired)}
     if foo.partner_uid or any(foo.annotations.get(key) != mark for key, mark in marks.items()):
         changes = {**marks, identity.PARTNER_UID: None}
         return Step(Action.ANNOTATE, foo.name, patch(foo, *annotate(foo, changes)), after=f"partner {name}")
-    manifest = _next_manifest(request, seen, foo, name, value, desired)
     return Step(Action.CREATE, name, Create(manifest), after=Controller.from_api(manifest).images)
 
 
@@ -402,6 +403,17 @@ def _has_other_goal(request: Request, next: Controller, wanted: Json) -> bool:
         return identity.RESTART not in (next.template["metadata"].get("annotations") or {})
     return not (identity.same_template(next.template, wanted, request.label_key)
                 or next.last_rollout.get("request") == request.fingerprint)  # an admission has changed it
+
+
+def _refuse_without_room(request: Request, foo: Controller, next: Controller, desired: int) -> None:
+    """The takeover's marks are the longest: refused there by the API server, all pods would be next's already."""
+    marks = {**dict.fromkeys(identity.MARKS, "x" * 36), identity.PARTNER: next.name,
+             identity.TAKEOVER: identity.canonical(takeover.mark_for(request, next, desired, foo.images)) + "x" * 36}
+    size = sum(len(text.encode()) for pair in {**foo.annotations, **marks}.items() for text in pair)
+    if size > identity.ANNOTATIONS_LIMIT:
+        raise RolloutError(f"its annotations leave no room for those of the update: {size} bytes together, and the API server "
+                           f"takes {identity.ANNOTATIONS_LIMIT}", where=_where(request),
+                           next_command=f"remove some from it: kubectl -n {request.namespace} get rc {foo.name} -o yaml")
 
 
 def _refuse_users_label(request: Request, foo: Controller) -> None:

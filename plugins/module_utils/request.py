@@ -375,9 +375,12 @@ def _definition(given: Json) -> Json | None:
 
 
 def _json(option: str, value: t.Any) -> t.Any:
-    """Refuse what YAML can say and JSON cannot: dates, sets, keys that are no texts, structures that contain themselves."""
+    """Refuse what YAML can say and JSON cannot: dates, sets, keys that are no texts, structures that contain themselves.
+
+    And half a character: YAML knows escapes for each half of a pair of surrogates.
+    """
     try:
-        json.dumps(value, sort_keys=True, allow_nan=False)
+        json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()  # half of a surrogate pair is no text
     except (TypeError, ValueError, RecursionError) as error:
         raise RolloutError(f"{option} cannot be sent to the API server", why=str(error)) from error
     return value

@@ -58,7 +58,7 @@ def park(request: Request, foo: Controller, next: Controller, desired: int) -> S
     labels = {request.label_key: own}
     operations = (
         test("/spec/replicas", 0),
-        *annotate(foo, {identity.TAKEOVER: identity.canonical(_mark(request, next, desired, foo.images))}),
+        *annotate(foo, {identity.TAKEOVER: identity.canonical(mark_for(request, next, desired, foo.images))}),
         put("/spec/template", _closed(identity.with_label(next.template, request.label_key, own))),
         put("/spec/selector", {**next.selector, **labels}),
         put("/spec/minReadySeconds", next.min_ready_seconds),
@@ -70,7 +70,7 @@ def recreate(request: Request, next: Controller, desired: int) -> Step:
     """Step 1 when somebody deleted foo: create it parked, as step 1 would have left it, from what next carries."""
     own = identity.label_value(own_label(request, next), own_label(request, next))
     kept = {key: value for key, value in next.annotations.items() if key not in identity.NOT_COPIED}
-    mark = _mark(request, next, desired, next.last_rollout.get("from") or {})
+    mark = mark_for(request, next, desired, next.last_rollout.get("from") or {})
     manifest = {
         "apiVersion": "v1",
         "kind": "ReplicationController",
@@ -173,7 +173,7 @@ def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decis
                 is_last=is_next_s and mark.get("request") == request.fingerprint)
 
 
-def _mark(request: Request, next: Controller, desired: int, before: Json) -> Json:
+def mark_for(request: Request, next: Controller, desired: int, before: Json) -> Json:
     """What foo must know to finish alone: who next was, what its pods look like, how many they are."""
     return {"next": next.name, "uid": next.uid, "label": request.label_key, "selector": next.selector,
             "replicas": desired, "from": before, "request": request.fingerprint,

@@ -612,6 +612,18 @@ def test_marks_on_both_name_the_other_and_tell_the_direction():
     assert summary(decide(BACK, *cluster.items.values()))[0] == "scale"
 
 
+@pytest.mark.parametrize("room, action", [(1100, "annotate"), (500, "error"), (0, "error")])
+def test_marks_that_would_not_all_fit_are_refused_before_the_first(room, action):
+    """The API server takes 256 KiB of annotations, keys included; the takeover's mark is the longest and comes last."""
+    foo = rc(annotations={"note": "x" * (256 * 1024 - room - len("note"))})
+
+    if action == "error":
+        with pytest.raises(RolloutError, match="its annotations leave no room for those of the update"):
+            decide(UPDATE, foo)
+    else:
+        assert summary(decide(UPDATE, foo))[0] == action
+
+
 MIRRORED = "mirror.example.com/myimage:v2"
 
 

@@ -402,7 +402,8 @@ LOOP["x"] = LOOP
     (float("nan"), "Out of range float values are not JSON compliant"),
     ({1: 2, "a": 3}, "'<' not supported between instances of 'str' and 'int'"),
     (LOOP, "Circular reference detected"),
-], ids=["a date", "a set", "not a number", "keys that are no texts", "itself"])
+    ("\ud83d", "surrogates not allowed"),
+], ids=["a date", "a set", "not a number", "keys that are no texts", "itself", "half a character"])
 @pytest.mark.parametrize("option, value", [("definition", lambda x: defined(x=x)), ("template", lambda x: {"spec": {"x": x}})],
                          ids=["definition", "template"])
 def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, why):

@@ -1,0 +1,161 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Objects at the API's limits, in any script, with fields that nobody here has heard of."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from namespace import Killed, dies, manifest, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+#: Bytes of all annotations of an object together.
+ANNOTATIONS_LIMIT = 256 * 1024
+
+
+def make(namespace, body):
+    namespace.create("replicationcontrollers", body)
+    namespace.until_available(body["metadata"]["name"], body["spec"]["replicas"])
+
+
+def container(item):
+    return item["spec"]["template"]["spec"]["containers"][0]
+
+
+def test_a_template_of_500_kilobytes(namespace):
+    """Back and forth: etcd takes 1.5 MB an object, and no write carries the template twice."""
+    body = manifest(2)
+    container(body)["env"] = [{"name": "BIG", "value": "x" * 500_000}]
+    make(namespace, body)
+
+    with namespace.observer() as observer:
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+        namespace.roll(state="rolled_back")
+        namespace.roll(image="myimage:v2")
+
+    assert namespace.rcs() == ["foo"] and observer.fewest_ready >= 2 and uids(namespace.pods()) <= observer.new
+    assert container(namespace.rc())["env"] == container(body)["env"] and container(namespace.rc())["image"] == "myimage:v2"
+
+
+def test_annotations_with_little_room(namespace):
+    """2 KiB are enough for all marks; the user's are on next as well, and still on foo when all is over."""
+    note = "x" * (ANNOTATIONS_LIMIT - 2048)
+    make(namespace, manifest(2, annotations={"note": note}))
+
+    namespace.roll(image="myimage:v2")
+
+    assert namespace.rcs() == ["foo"] and namespace.rc()["metadata"]["annotations"]["note"] == note
+
+
+@pytest.mark.parametrize("room", [50, 500])
+def test_annotations_with_no_room_for_the_marks(namespace, room):
+    """Told before the first write; a little room would be enough for some of the steps."""
+    body = manifest(2, annotations={"note": "x" * (ANNOTATIONS_LIMIT - room)})
+    make(namespace, body)
+    before = namespace.rc()
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2")
+
+    assert "its annotations leave no room for those of the update" in error.value.what
+    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"] and namespace.rcs() == ["foo"]
+
+
+@pytest.mark.parametrize("next_name", [None, "b" * 253])
+def test_a_name_of_253_characters(namespace, next_name):
+    name = "f" * 253
+    wish = {"name": name, "image": "myimage:v2", **({"next_name": next_name} if next_name else {})}
+    make(namespace, manifest(2, name=name, labels={"app": "foo"}) | {"spec": manifest(2)["spec"]})
+
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), **wish)
+    namespace.roll(**wish)
+
+    assert namespace.rcs() == [next_name or name] and len(namespace.pods()) == 2
+
+
+TEXT = "Grüße, 世界, مرحبا, \U0001f680, e\u0301, \u2028, \"quoted\", back\\slash, ~0 ~1 /, tab\t, line\nend"
+
+
+def test_text_in_any_script(namespace):
+    """In annotations, environment and commands of foo, and in the template that is asked for."""
+    body = manifest(2, annotations={"example.com/note": TEXT})
+    container(body)["env"] = [{"name": "TEXT", "value": TEXT}]
+    body["spec"]["template"]["metadata"]["annotations"] = {"note": TEXT}
+    make(namespace, body)
+
+    namespace.roll(image="myimage:v2")
+    change = {"metadata": {"annotations": {"other": TEXT}}}
+    assert namespace.roll(template=change)["changed"] and not namespace.roll(template=change)["changed"]
+
+    after = namespace.rc()
+    assert after["metadata"]["annotations"]["example.com/note"] == TEXT and container(after)["env"][0]["value"] == TEXT
+    assert after["spec"]["template"]["metadata"]["annotations"] == {"note": TEXT, "other": TEXT}
+    assert json.loads(after["metadata"]["annotations"][identity.LAST_ROLLOUT])["outcome"] == "updated"
+
+
+def test_text_that_is_none(namespace):
+    """Half of a pair of surrogates, as YAML can say it."""
+    namespace.make_foo(1)
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(template={"metadata": {"annotations": {"note": "\ud83d"}}})
+
+    assert "cannot be sent to the API server" in error.value.what
+
+
+#: Fields that no line of this collection names, of Kubernetes up to 1.36.
+ODD = {
+    "hostUsers": False,
+    "os": {"name": "linux"},
+    "enableServiceLinks": False,
+    "setHostnameAsFQDN": False,
+    "shareProcessNamespace": True,
+    "topologySpreadConstraints": [{"maxSkew": 5, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
+                                   "labelSelector": {"matchLabels": {"app": "foo"}}, "matchLabelKeys": ["app"]}],
+    "tolerations": [{"key": "odd", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 7}],
+    "dnsConfig": {"options": [{"name": "ndots", "value": "2"}]},
+    "volumes": [{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "odd"}}]}},
+                {"name": "image", "image": {"reference": "myimage:data", "pullPolicy": "Never"}}],
+}
+ODD_CONTAINER = {
+    "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+    "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "NODE", "valueFrom": {
+        "fieldRef": {"fieldPath": "spec.nodeName"}}}],
+    "lifecycle": {"preStop": {"sleep": {"seconds": 0}}},
+    "volumeMounts": [{"name": "token", "mountPath": "/t", "readOnly": True, "recursiveReadOnly": "IfPossible"}],
+    "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+}
+
+
+def test_fields_that_we_know_nothing_of_stay(namespace):
+    """Through an update by image, by strategic merge, and by the takeover: what is not asked for is as before."""
+    body = manifest(0)
+    body["spec"]["template"]["spec"] |= ODD
+    container(body).update(ODD_CONTAINER)
+    make(namespace, body)
+    before = namespace.rc()["spec"]["template"]["spec"]
+    assert set(ODD) <= set(before) and set(ODD_CONTAINER) <= set(before["containers"][0])
+
+    namespace.roll(image="myimage:v2")
+
+    after = namespace.rc()["spec"]["template"]["spec"]
+    assert after == {**before, "containers": [{**before["containers"][0], "image": "myimage:v2"}]}
+
+    change = {"spec": {"containers": [{"name": "web", "resizePolicy": [{"resourceName": "memory", "restartPolicy": "NotRequired"}],
+                                       "env": [{"name": "A", "$patch": "delete"}, {"name": "B", "value": "3"}]}],
+                       "dnsConfig": None}}
+    assert namespace.roll(template=change)["changed"] and not namespace.roll(template=change)["changed"]
+
+    merged = namespace.rc()["spec"]["template"]["spec"]
+    env = [{"name": "B", "value": "3"}, after["containers"][0]["env"][2]]
+    expected = {key: value for key, value in after.items() if key != "dnsConfig"}
+    assert merged["containers"][0]["env"] == env and "dnsConfig" not in merged
+    assert {**merged, "containers": []} == {**expected, "containers": []}
+    same = {key: value for key, value in merged["containers"][0].items() if key not in ("env", "resizePolicy")}
+    assert same == {key: value for key, value in after["containers"][0].items() if key not in ("env", "resizePolicy")}

@@ -329,7 +329,9 @@ class KubernetesGateway:
         path = f"{group}/{resource}" if resource == "nodes" else f"{group}/namespaces/{self._namespace}/{resource}"
         try:
             return self._send("GET", f"{path}?limit={PAGE}").get("items") or []
-        except _Refused:
+        except _Refused as refused:
+            if refused.status in _RETRIED:  # nothing else will be answered either: not as long again for each kind
+                raise self._error(refused, "") from refused
             return None
 
     def record(self, event: Json) -> bool:

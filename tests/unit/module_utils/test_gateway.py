@@ -881,6 +881,16 @@ def test_what_is_around_as_far_as_it_may_be_seen(known, api, resource, path):
     assert api.sent[0] == ("GET", f"{path}?limit=500")
 
 
+def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(known, api, pauses):
+    """Each would take as long again as all the tries of the first."""
+    api.answers += [status(503, "no") for _number in range(20)]
+
+    with pytest.raises(RolloutError) as error:
+        known.objects("services")
+
+    assert error.value.next_command == "run the same task again when the API server is well"
+
+
 @pytest.mark.parametrize("trouble, recorded", [(answer({"kind": "Event"}), True), (status(403), False), (cut, False)])
 def test_an_event_is_never_tried_again(known, api, trouble, recorded):
     api.answers.append(trouble)

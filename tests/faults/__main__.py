@@ -48,8 +48,9 @@ def main() -> int:
     with embedded.up("faults") as cluster:
         chosen = [each for each in plan.series(with_peer=not options.sample)
                   if not options.words or any(word in each.title for word in options.words)]
-        tallies = run(chosen, cluster.kubeconfig, options.workers, SAMPLE if options.sample else 1)
-        text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began, options.sample)
+        stride = SAMPLE if options.sample else 1
+        tallies = run(chosen, cluster.kubeconfig, options.workers, stride)
+        text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began, stride)
     print(text)
     if options.record:
         report.record(text)

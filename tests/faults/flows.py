@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from clients import Program
@@ -39,8 +39,8 @@ class Flow:
     begin: Callable[[World], None]
     task: Json
     #: The task that turns round, and from where; None where there is no way back.
-    back: Json = None  # type: ignore[assignment]
-    back_from: Callable[[World], None] = None  # type: ignore[assignment]
+    back: Json = field(default_factory=dict)
+    back_from: Callable[[World], None] | None = None
 
     #: Two ends are the same if they are so after this.
     comparable: Callable[[Json | str], Json | str] = lambda end: end

@@ -32,11 +32,11 @@ def line(series: Series, tally: Tally) -> str:
     return f"{series.title}: {tally.passed} of {tally.points}"
 
 
-def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float, is_sample: bool) -> str:
+def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float, stride: int) -> str:
     ours = [tallies[each] for each in chosen if not each.peers_note]
-    of_what = "a sample of the points of `make test-faults`" if is_sample else "all points"
-    parts = [f"{of_what[0].upper()}{of_what[1:]}: **{sum(each.passed for each in ours)} of {sum(each.points for each in ours)} "
-             f"passed**.", *settings(kubeconfig, seconds)]
+    what = "All points" if stride == 1 else f"A sample: every {stride}th point of what `make test-faults` tries"
+    passed, points = sum(each.passed for each in ours), sum(each.points for each in ours)
+    parts = [f"{what}. **{passed} of {points} points have passed**.", "", *settings(kubeconfig, seconds)]
     for kind in dict.fromkeys(each.kind for each in sorted(chosen, key=lambda each: (bool(each.peers_note), each.kind))):
         parts += ["", f"### {kind}", "", *table([(each, tallies[each]) for each in chosen if each.kind == kind])]
     return "\n".join(parts)
@@ -84,4 +84,4 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
 def record(text: str) -> None:
     """Replace all that follows the heading in the document."""
     head = DOCUMENT.read_text("utf-8").partition(HEADING)[0]
-    DOCUMENT.write_text(f"{head}{HEADING}\n\n{text}\n", "utf-8")
+    DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `.venv/bin/python tests/faults --record`.\n\n{text}\n", "utf-8")

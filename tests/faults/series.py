@@ -19,7 +19,8 @@ import injected
 from clients import Client, Ended, Program, module
 from flows import REPLICAS, TAKEOVER, Flow
 from injected import Kind, Script, WatchScript
-from world import World
+from workspace import say
+from world import Blind, World
 
 Json = dict[str, Any]
 
@@ -67,8 +68,8 @@ class References:
         return self._of(world, flow, "task", flow.begin, flow.task, client)
 
     def end_of_back(self, world: World, flow: Flow) -> Any:
-        """The end of the task that turns round, from half way."""
-        return self._of(world, flow, "back", flow.back_from, flow.back, module)
+        """The end of the task that turns round, from half way; None where it cannot."""
+        return self._of(world, flow, "back", flow.back_from, flow.back, module) if flow.back_from else None
 
     def _of(self, world: World, flow: Flow, which: str, begin: Callable[[World], None], task: Json, client: Client) -> Any:
         key = (flow.name, which)
@@ -107,11 +108,20 @@ class Series:
         """Try every stride-th place, from the one of number offset (from 0) on; the first one, if there are no more than that."""
         tally = Tally()
         for place in itertools.islice(self.places(), offset, None, stride):
-            outcome = self.attempt(world, place)
+            outcome = self._tried(world, place)
             if outcome is None:
                 break
             tally.add(self.describe(place), outcome)
         return tally if tally.points or not offset else self.run(world, stride, 0)
+
+    def _tried(self, world: World, place: Any) -> Outcome | None:
+        """Again where the judge saw nothing, which may happen on a busy machine; but not for ever."""
+        for _number in range(3):
+            try:
+                return self.attempt(world, place)
+            except Blind as error:
+                say(f"{self.title}, {self.describe(place)}: once more, the judge was blind: {error}")
+        raise SystemExit("the judge sees nothing")
 
 
 # The client is killed
@@ -122,7 +132,7 @@ def crash(flow: Flow, references: References, client: Client = module, turns_rou
 
     def attempt(world: World, place: tuple[int, bool]) -> Outcome | None:
         end = references.end(world, flow, client)
-        end_of_back = references.end_of_back(world, flow) if turns_round and flow.back_from else None
+        end_of_back = references.end_of_back(world, flow) if turns_round else None
         killed = killed_at(world, flow, place, client)
         if killed is None:
             return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ SURGE = 1
 """Pods more than asked for, by the default of max_surge."""
 
 
+class Blind(Exception):
+    """The judge's own watch was cut in the middle of a point, which has shown nothing then."""
+
+
 class Judge(Observer):
     """Says what was broken between begin() and verdict()."""
 
@@ -48,9 +53,12 @@ class Judge(Observer):
 
     def begin(self, replicas: int, expected: set[str]) -> None:
         """Start anew, from a namespace at rest; expected are the controllers that may be there in place of foo."""
+        if self.errors:
+            self.errors.clear()
+            self._controllers.clear()
+            self.__enter__()
         pods = self.namespace.pods()
-        eventually(lambda: self._ready() == uids(pods) and sorted(self._controllers) == self.namespace.rcs(),
-                   "the observer's view of the namespace")
+        self._sees(lambda: self._ready() == uids(pods) and sorted(self._controllers) == self.namespace.rcs())
         strangers = len(STRANGERS)
         self._floor = min(replicas, len(pods) - strangers) + strangers
         self._ceiling = replicas + SURGE + strangers
@@ -62,10 +70,10 @@ class Judge(Observer):
         self.undescribed.clear()
 
     def verdict(self) -> list[str]:
-        """What was broken, in one phrase each."""
+        """What was broken, in one phrase each. Raises Blind."""
         there = uids(self.namespace.pods())
-        eventually(lambda: there <= set(self.created) and not there & self.deleted, "the observer's view of the pods")
-        broken = [f"observer: {error}" for error in self.errors]
+        self._sees(lambda: there <= set(self.created) and not there & self.deleted)
+        broken = []
         if self.fewest_ready < self._floor:
             broken.append(f"floor broken: {self.fewest_ready} ready instead of {self._floor}")
         if self.most_pods > self._ceiling:
@@ -77,6 +85,19 @@ class Judge(Observer):
         if self._look_at_strangers() != self._strangers:
             broken.append("a stranger touched")
         return broken
+
+    def __exit__(self, *exception: object) -> None:
+        self._stop.set()
+
+    def _sees(self, what: Callable[[], bool]) -> None:
+        eventually(lambda: self.errors or what(), "the judge's view of the namespace")
+        if self.errors:
+            raise Blind(repr(self.errors[0]))
+
+    def _watch(self, resource: str, version: str, take: Callable[[str, Json], None]) -> None:
+        super()._watch(resource, version, take)
+        if not self._stop.is_set() and not self.errors:
+            self.errors.append(EOFError("the watch has ended"))
 
     def _ready(self) -> set[str]:
         return {uid for uid, pod in list(self._pods.items()) if is_ready(pod)}
@@ -178,14 +199,15 @@ class World:
         eventually(rests, "controllers at rest", seconds=20)
 
     def end_state(self) -> Json | str:
-        """What two runs that end alike have in common."""
+        """What two runs that end alike have in common; the strangers are looked at apart."""
         try:
             state = self.namespace.end_state()
         except KeyError:
             return "pods without an owner"
-        for each in state["controllers"].values():
+        controllers = {name: each for name, each in state["controllers"].items() if name not in STRANGERS}
+        for each in controllers.values():
             each["annotations"].pop(TOUCHED, None)
-        return state
+        return {"controllers": controllers, "pods": [each for each in state["pods"] if each[0] not in STRANGERS]}
 
 
 def is_strangers(pod: Json) -> bool:

@@ -27,7 +27,7 @@ Json = dict[str, t.Any]
 LONGEST_MESSAGE = 600
 #: What programs put before a message on its way, which only repeats what stands there anyway.
 _WRAPPINGS = re.compile(
-    r'(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
+    r'^(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
     r"(failed to create (containerd|shim) task: )*(OCI runtime create failed: )?(runc create failed: )?"
     r"(unable to start container process: )?")
 #: By number, as on Linux, wherever this runs.
@@ -535,7 +535,7 @@ def _without_preemption(message: str) -> str:
 
 def _one_line(message: str) -> str:
     line = " ".join(message.split()).rstrip(". ")
-    line = line[_WRAPPINGS.match(line).end():] or line  # type: ignore[union-attr]
+    line = _WRAPPINGS.sub("", line, count=1).removesuffix(": unknown") or line
     if len(line) <= LONGEST_MESSAGE:
         return line
     return f"{line[:LONGEST_MESSAGE // 3]} ... {line[-(LONGEST_MESSAGE - LONGEST_MESSAGE // 3 - 5):]}"

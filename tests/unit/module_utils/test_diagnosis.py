@@ -178,7 +178,7 @@ CASES = {
          *(({**each, "spec": {"containers": [{"name": "web", "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
            for each in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
     "the command is not there": Case(
-        "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory: unknown',
+        "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory',
         "compare command and args in the template with what is in the image",
         [(CREATING, [event("Failed", f"Error: {RUNC}")]), (pod(waits("RunContainerError", RUNC)), []),
          *((each, []) for each in loop(128, "StartError", message=RUNC))], "FFFFF"),

@@ -1,0 +1,70 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A rollout whose pods take long to become ready and are healthy is never called failed, and nothing is said against them."""
+
+from __future__ import annotations
+
+import pytest
+from namespace import eventually
+
+
+def slow(seconds):
+    """A new template whose pods are ready after that time."""
+    return {"metadata": {"annotations": {"baton.test/ready-after": f"{seconds}s"}},
+            "spec": {"containers": [{"name": "web", "image": "myimage:v2-slow"}]}}
+
+
+def warn_once(namespace, pod):
+    """As a kubelet does whose first probe comes before the server listens."""
+    about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace.name, "name": pod["metadata"]["name"],
+             "uid": pod["metadata"]["uid"], "fieldPath": "spec.containers{web}"}
+    namespace.create("events", {
+        "metadata": {"generateName": "warning-"}, "involvedObject": about, "type": "Warning", "reason": "Unhealthy", "count": 1,
+        "message": "Readiness probe failed: dial tcp 10.0.0.1:8080: connect: connection refused",
+        "lastTimestamp": pod["metadata"]["creationTimestamp"]})
+
+
+def new_pods(namespace):
+    return [pod for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v2-slow"]
+
+
+def lines_of(namespace, seconds, **params):
+    """What a rollout says whose pods take that long. It succeeds, or this raises."""
+    lines = []
+
+    def say(line):
+        lines.append(line)
+        if line.startswith("scale foo-") and " 0 -> " in line:
+            for pod in eventually(lambda: new_pods(namespace), "a new pod"):
+                warn_once(namespace, pod)
+
+    result = namespace.roll(say=say, template=slow(seconds), failure_grace=1, **params)
+    assert result["rollout"]["phase"] == "complete"
+    return lines
+
+
+def told_against(lines):
+    """Lines that name a pod, a warning or a refusal."""
+    return [line for line in lines if any(word in line for word in ("pod ", "container", "Unhealthy", "FailedCreate"))]
+
+
+def test_ten_seconds_until_ready(namespace):
+    namespace.make_foo(2)
+
+    with namespace.observer() as observer:
+        lines = lines_of(namespace, 10, max_surge="2", progress_deadline=30)
+
+    assert told_against(lines) == [] and any(line.startswith("waiting: ") for line in lines), lines
+    assert observer.fewest_ready >= 2
+
+
+@pytest.mark.long
+def test_ninety_seconds_until_ready(namespace):
+    """One pod after the other: all of it takes longer than progress_deadline."""
+    namespace.make_foo(2)
+
+    with namespace.observer() as observer:
+        lines = lines_of(namespace, 90, progress_deadline=120)
+
+    assert told_against(lines) == [] and observer.fewest_ready >= 2

@@ -119,9 +119,9 @@ REFUSED = (
     _Row("admission", r"denied the request", _Fatal.YES, "change the template as the message says"),
     # Not its judgement but its absence: it may be back in a moment.
     _Row("webhook", r"failed calling webhook \"(?P<name>[^\"]+)\"", _Fatal.NO,
-         "the webhook {name} does not answer: see that what serves it runs"),
+         "see that what serves the webhook {name} runs: it does not answer"),
     _Row("invalid", r" is invalid: ", _Fatal.YES, "correct the template as the message says"),
-    _Row("creation", r"", _Fatal.NO, "the template, or a rule of the namespace, keeps pods from being created"),
+    _Row("creation", r"", _Fatal.NO, "see what in the template, or which rule of the namespace, the message is about"),
 )
 
 #: The scheduler finds no node: the pod's PodScheduled condition. Old pods that go make room, and an autoscaler may bring
@@ -133,7 +133,7 @@ UNSCHEDULABLE = (
          _Fatal.NO, "see why the claim is not bound (storage class, provisioner, size): {kubectl} describe pvc {claims}"),
     _Row("unschedulable", r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
          r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", _Fatal.NO,
-         "the pod must run where its volume is, and no node there takes it: {kubectl} describe pvc {claims}"),
+         "see where its volume is, for no node there takes the pod: {kubectl} describe pvc {claims}"),
     _Row("unschedulable", r"Insufficient cpu", _Fatal.NO,
          "add nodes, lower resources.requests.cpu ({cpu}), or let old pods go first: max_surge=0 max_unavailable=1"),
     _Row("unschedulable", r"Insufficient memory", _Fatal.NO,
@@ -141,21 +141,22 @@ UNSCHEDULABLE = (
     _Row("unschedulable", r"Insufficient (?P<what>\S+?)[,.]?(\s|$)|(?P<pods>Too many pods)", _Fatal.NO,
          "add nodes, or let old pods go first: max_surge=0 max_unavailable=1"),
     _Row("unschedulable", r"didn't have free ports", _Fatal.NO,
-         "hostPort allows one such pod per node; let old pods go first: max_surge=0 max_unavailable=1"),
+         "let old pods go first, for hostPort allows one such pod per node: max_surge=0 max_unavailable=1"),
     # The scheduler asks for taints first: the nodes with a taint may be those that are meant. Nobody means the control plane.
     _Row("unschedulable", r"taint(?! {node-role).*node affinity/selector|node affinity/selector.*taint(?! {node-role)", _Fatal.NO,
-         "a node with the labels that the template asks for ({selector}) may have a taint that it does not tolerate: "
-         "kubectl describe nodes | grep -E '^(Name|Taints):'; or none has them: kubectl get nodes --show-labels"),
+         "see whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate: "
+         "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels"),
     _Row("unschedulable", r"node affinity/selector|requested node name", _Fatal.NO,
-         "no node has the labels that the template asks for ({selector}): kubectl get nodes --show-labels"),
+         "correct nodeSelector or nodeAffinity ({selector}), which fit no node, or label one: kubectl get nodes --show-labels"),
     _Row("unschedulable", r"affinity rules|topology spread", _Fatal.NO,
-         "podAffinity, podAntiAffinity or topologySpreadConstraints leave no node: relax them, add nodes, or let old pods go "
+         "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which leave no node, add nodes, or let old pods go "
          "first: max_surge=0 max_unavailable=1"),
     _Row("unschedulable", r"taint", _Fatal.NO,
          "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'"),
-    _Row("unschedulable", r"were unschedulable", _Fatal.NO, "nodes are cordoned: kubectl get nodes; kubectl uncordon NODE"),
+    _Row("unschedulable", r"were unschedulable", _Fatal.NO,
+         "let a cordoned node take pods again: kubectl get nodes; kubectl uncordon NODE"),
     _Row("unschedulable", r"^SchedulingGated", _Fatal.NO,
-         "the pod waits until whoever put schedulingGates there has removed them: {gates}"),
+         "let whoever put these schedulingGates on the pod remove them: {gates}"),
     _Row("unschedulable", r"", _Fatal.NO, "{kubectl} describe pod {pod}"),
 )
 
@@ -173,12 +174,13 @@ NOT_STARTED = (
          "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template"),
     _Row("image", _PULL + r"no match for platform", _Fatal.YES, "build the image for the node's architecture as well"),
     _Row("image", _PULL + r"(toomanyrequests|429 Too Many Requests)", _Fatal.YES,
-         "the registry limits pulls: wait, or pull with an account or from a mirror"),
+         "wait, or pull with an account or from a mirror: the registry limits pulls"),
     _Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is unreachable|x509|connection reset)", _Fatal.YES,
-         "node {node} cannot reach the registry: check the registry's name in the image, then DNS, proxy and certificates there"),
+         "check the registry's name in the image, then DNS, proxy and certificates of node {node}, which cannot reach it"),
     _Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no basic auth)", _Fatal.YES,
          "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount"),
-    _Row("image", _PULL + r"(not found|manifest unknown)", _Fatal.YES, "there is no such image or tag: was it pushed?"),
+    _Row("image", _PULL + r"(not found|manifest unknown)", _Fatal.YES,
+         "push that image, or correct its name or tag: the registry does not have it"),
     _Row("image", r"ErrImagePull|ImagePullBackOff|Failed to pull image|ImageInspectError|RegistryUnavailable"
          r"|SignatureValidationFailed", _Fatal.YES, "check image and tag, and that node {node} reaches the registry"),
     _Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]+)\" not found", _Fatal.YES,
@@ -196,11 +198,11 @@ NOT_STARTED = (
     # A volume is often free as soon as another node has let go of it, which may take six minutes; a server may come back.
     # The words left out are those of a kubelet whose cache has not heard of a new pod yet: gone at the next try.
     _Row("volume", r"^Failed\w+: .*Multi-Attach error", _Fatal.NO,
-         "the volume serves one node at a time: let the old pod go first: max_surge=0 max_unavailable=1"),
+         "let the old pod go first, for the volume serves one node at a time: max_surge=0 max_unavailable=1"),
     _Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w+ cache|not registered))", _Fatal.NO,
          "see whether the volume exists and node {node} can reach it: {kubectl} describe pod {pod}"),
     _Row("sandbox", r"^FailedCreatePodSandBox", _Fatal.NO,
-         "network or container runtime of node {node} fail: kubectl describe node {node}", times=2),
+         "see why network or container runtime of node {node} fail: kubectl describe node {node}", times=2),
 )
 #: The kubelet waits for something that no row names.
 _OTHER = _Row("start", r"", _Fatal.NO, "{kubectl} describe pod {pod}")
@@ -220,14 +222,15 @@ ENDED = (
     _STARTUP,
     _LIVENESS,
     _Row("crash", r"exit code 0\b", _Fatal.AGAIN,
-         "its process ends by itself: it must keep running in the foreground; check command and args", has_log=True),
+         "let its process run in the foreground, for it ends by itself: check command and args; its log: {logs}", has_log=True),
     _Row("crash", r"exit code 12[67]\b", _Fatal.AGAIN,
-         "a shell did not find or may not execute a command: compare command and args with what is in the image", has_log=True),
+         "compare command and args with what is in the image: a shell did not find or may not execute something; its log: "
+         "{logs}", has_log=True),
     _Row("crash", r"SIGKILL", _Fatal.AGAIN,
-         "something outside killed it: a probe, or the node for lack of memory: kubectl describe node {node}", has_log=True),
+         "see whether a probe killed it, or the node for lack of memory: kubectl describe node {node}", has_log=True),
     _Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", _Fatal.AGAIN,
-         "the program itself fails, often because the image is built for another processor; its log: {logs}", has_log=True),
-    _Row("crash", r"", _Fatal.AGAIN, "its log says why: {logs}", has_log=True),
+         "see whether the image is built for another processor, as is often so; its log: {logs}", has_log=True),
+    _Row("crash", r"", _Fatal.AGAIN, "see its log: {logs}", has_log=True),
 )
 
 #: A container runs and is not ready. Every healthy pod may fail its first probe: that is nothing.
@@ -241,22 +244,22 @@ RUNNING = (
 #: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
 LOST = (
     _Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", _Fatal.NO,
-         "it is replaced; if that goes on, raise its requests to what it uses, or look at: kubectl describe node {node}"),
+         "wait, for it is replaced; if that goes on, raise its requests to what it uses, or see: kubectl describe node {node}"),
     _Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", _Fatal.NO,
          "kubectl describe node {node}; its pods are replaced 5 minutes after it went, unless it comes back"),
     _Row("refused-by-node", r"^OutOf|: Pod was rejected", _Fatal.NO,
-         "node {node} refuses it, so it is replaced; if that goes on: kubectl describe node {node}"),
+         "wait, for it is replaced; if that goes on, see why node {node} refuses it: kubectl describe node {node}"),
     _Row("readiness-gate", r"^ReadinessGatesNotReady", _Fatal.NO,
-         "whoever sets the pod's readiness gate has not done so (often a load balancer): {kubectl} describe pod {pod}"),
+         "see who has to set the pod's readiness gate, often a load balancer: {kubectl} describe pod {pod}"),
 )
 
 #: The pod is deleted and does not go. Without a clock only what cannot end by itself is told.
 TERMINATING = (
     _Row("finalizer", r"^Terminating: finalizers", _Fatal.NO,
-         "whoever set the finalizer must remove it; if that program is gone: {kubectl} patch pod {pod} --type=merge -p "
+         "let whoever set the finalizer remove it; if that program is gone: {kubectl} patch pod {pod} --type=merge -p "
          """'{{"metadata": {{"finalizers": null}}}}'"""),
     _Row("terminating", r"^FailedKillPod", _Fatal.NO,
-         "node {node} cannot end its containers: kubectl describe node {node}", times=2),
+         "see why node {node} cannot end its containers: kubectl describe node {node}", times=2),
 )
 
 #: The most telling first.

@@ -123,6 +123,30 @@ def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
     assert "Traceback" not in process.stdout + process.stderr
 
 
+def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
+    foo = namespace.make_foo(2)
+
+    process = adhoc("name=foo image=myimage:v2-crash on_failure=rollback failure_grace=2 timeout=60", check=False)
+
+    print(process.stdout, process.stderr)
+    result = result_of(process)
+    assert process.returncode == 2 and result["changed"]
+    (cause,) = result["failure"]["causes"]
+    assert cause["kind"] == "crash" and cause["suggestion"] in result["msg"]
+    assert f"waiting: {cause['place']}: CrashLoopBackOff: exit code 3" in process.stderr
+    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == foo["spec"]
+
+
+def test_a_timeout_names_the_cause(namespace, adhoc):
+    namespace.make_foo(2)
+
+    process = adhoc("name=foo image=myimage:v2-absent timeout=4 failure_grace=60", check=False)
+
+    print(process.stdout, process.stderr)
+    result = result_of(process)
+    assert result["failure"]["what"] == "not finished within 4 s" and result["failure"]["causes"][0]["kind"] == "image"
+
+
 @pytest.mark.parametrize("content, sentence", [
     (None, "there is no kubeconfig at"),
     ("", "the connection to Kubernetes cannot be set up"),

@@ -374,7 +374,8 @@ def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
         version = kubernetes.client.VersionApi(client).get_code().git_version
     lines = [f"Kubernetes {version} (the embedded cluster), {os.cpu_count()} CPUs, {AT_ONCE} rollouts at a time, "
              f"`failure_grace` {GRACE:g} s,",
-             f"`progress_deadline` {DEADLINE:g} s. {len(outcomes)} rollouts; what comes from chance in a name reads `x7k2p` here.", "",
+             f"`progress_deadline` {DEADLINE:g} s. {len(outcomes)} rollouts; what comes from chance in a name reads `x7k2p` here.",
+             "",
              "| what is broken | shown after | failed after | what is told | and suggested |", "|---|---|---|---|---|"]
     for row, it in outcomes.items():
         cause = it.cause(row.kind)

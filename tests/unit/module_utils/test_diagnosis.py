@@ -109,8 +109,7 @@ MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resol
 RESOLVE = MISSING.partition(": ")[2]
 PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'), event("Failed", "Error: ErrImagePull"),
                event("Failed", "Error: ImagePullBackOff")]
-NO_REGISTRY = ("node real-1 cannot reach the registry: check the registry's name in the image, then DNS, proxy and certificates "
-               "there")
+NO_REGISTRY = "check the registry's name in the image, then DNS, proxy and certificates of node real-1, which cannot reach it"
 NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": shop/web:v9: not found')
 DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": pull access denied, '
           'repository does not exist or may require authorization: server message: insufficient_scope: authorization failed')
@@ -138,7 +137,7 @@ CASES = {
          (pod(waits("ImagePullBackOff", f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])], "FFFFF"),
     "there is no such image": Case(
         "image", f'{WEB}ErrImagePull: failed to resolve reference "shop/web:v9": shop/web:v9: not found',
-        "there is no such image or tag: was it pushed?",
+        "push that image, or correct its name or tag: the registry does not have it",
         [(pod(waits("ErrImagePull", NOT_FOUND)), [])], "F"),
     "the registry refuses the pull": Case(
         "image", f"{WEB}ErrImagePull: {DENIED.partition(': ')[2]}",
@@ -156,20 +155,20 @@ CASES = {
          (pod(waits("InvalidImageName", BAD_NAME)), [])], "FF"),
     "the container ends with an error each time": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 3, restarted once",
-        f"its log says why: {LOGS} --previous",
+        f"see its log: {LOGS} --previous",
         [(pod(ended(3)), []), (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
          *((each, [event("BackOff", "Back-off restarting failed container web in pod foo-1")]) for each in loop(3)[::-1])],
         "NNFFF", ("web", True)),
     "the container left a message when it ended": Case(
-        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432", f"its log says why: {LOGS}",
+        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432", f"see its log: {LOGS}",
         [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF", ("web", False)),
     "the program breaks": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
-        f"the program itself fails, often because the image is built for another processor; its log: {LOGS} --previous",
+        f"see whether the image is built for another processor, as is often so; its log: {LOGS} --previous",
         [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
     "the process ends without an error": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
-        "its process ends by itself: it must keep running in the foreground; check command and args",
+        f"let its process run in the foreground, for it ends by itself: check command and args; its log: {LOGS} --previous",
         [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF", ("web", True)),
     "there is too little memory": Case(
         "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
@@ -184,12 +183,12 @@ CASES = {
          *((each, []) for each in loop(128, "StartError", message=RUNC))], "FFFFF"),
     "an init container fails": Case(
         "init-crash", "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
-        "its log says why: kubectl -n shop logs foo-1 -c setup --previous",
+        "see its log: kubectl -n shop logs foo-1 -c setup --previous",
         [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), []) for each in loop(1)[::-1]],
         "FFF", ("setup", True)),
     "an init container's image cannot be pulled": Case(
         "init-image", f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND.partition(': ')[2]}",
-        "there is no such image or tag: was it pushed?",
+        "push that image, or correct its name or tag: the registry does not have it",
         [(pod(waits("PodInitializing"), init=waits("PodInitializing")),
           [event("Failed", f'Failed to pull image "shop/web:v9": {NOT_FOUND}', field="spec.initContainers{setup}")]),
          (pod(waits("PodInitializing"), init=waits("ErrImagePull", NOT_FOUND)), [])], "FF"),
@@ -208,7 +207,7 @@ CASES = {
         [(CREATING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
     "a volume cannot be attached": Case(
         "volume", 'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
-        "the volume serves one node at a time: let the old pod go first: max_surge=0 max_unavailable=1",
+        "let the old pod go first, for the volume serves one node at a time: max_surge=0 max_unavailable=1",
         [(CREATING, [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
                            field="")])], "N"),
     "a volume cannot be mounted": Case(
@@ -218,7 +217,7 @@ CASES = {
                            field="")])], "N"),
     "the network of a pod cannot be made": Case(
         "sandbox", 'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" failed',
-        "network or container runtime of node real-1 fail: kubectl describe node real-1",
+        "see why network or container runtime of node real-1 fail: kubectl describe node real-1",
         [(CREATING, [event("FailedCreatePodSandBox", 'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
         "N"),
     "the readiness probe fails": Case(
@@ -266,13 +265,13 @@ CASES = {
         "NN"),
     "no node has the labels": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector",
-        "no node has the labels that the template asks for (disk=fast): kubectl get nodes --show-labels",
+        "correct nodeSelector or nodeAffinity (disk=fast), which fit no node, or label one: kubectl get nodes --show-labels",
         [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
                         "taint {node-role.kubernetes.io/control-plane: }."), []),
          (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "NN"),
     "no node is far enough from the others": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules",
-        "podAffinity, podAntiAffinity or topologySpreadConstraints leave no node: relax them, add nodes, "
+        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which leave no node, add nodes, "
         f"{LET_OLD_GO}",
         [(unschedulable("0/4 nodes are available: 4 node(s) didn't match pod topology spread constraints."), []),
          (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."), [])], "NN"),
@@ -283,8 +282,8 @@ CASES = {
     "the nodes with the labels have a taint, perhaps": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't "
         "match Pod's node affinity/selector",
-        "a node with the labels that the template asks for (disk=fast) may have a taint that it does not tolerate: kubectl "
-        "describe nodes | grep -E '^(Name|Taints):'; or none has them: kubectl get nodes --show-labels",
+        "see whether the nodes with the labels that the template asks for (disk=fast) have a taint that it does not tolerate: "
+        "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels",
         [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
                         "taint {dedicated: gpu}."), []),
          (unschedulable("0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't match Pod's node "
@@ -292,11 +291,11 @@ CASES = {
           [])], "NN"),
     "every node is cordoned": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
-        "nodes are cordoned: kubectl get nodes; kubectl uncordon NODE",
+        "let a cordoned node take pods again: kubectl get nodes; kubectl uncordon NODE",
         [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
     "a scheduling gate is closed": Case(
         "unschedulable", "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
-        "the pod waits until whoever put schedulingGates there has removed them: example.com/approval",
+        "let whoever put these schedulingGates on the pod remove them: example.com/approval",
         [(unschedulable("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"), [])], "N"),
     "a volume claim is pending": Case(
         "claim", "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims",
@@ -336,7 +335,7 @@ CASES = {
         ['admission webhook "w.example.com" denied the request: no team label'], "F"),
     "a webhook does not answer": Case(
         "webhook", 'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook "w.example.com": '
-        "failed to call webhook: connection refused", "the webhook w.example.com does not answer: see that what serves it runs",
+        "failed to call webhook: connection refused", "see that what serves the webhook w.example.com runs: it does not answer",
         ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connection refused'], "N"),
     "the PriorityClass is missing": Case(
         "admission", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with name nope was found',
@@ -361,30 +360,30 @@ CASES = {
           [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
     "the pod was evicted": Case(
         "evicted", "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi",
-        "it is replaced; if that goes on, raise its requests to what it uses, or look at: kubectl describe node real-1",
+        "wait, for it is replaced; if that goes on, raise its requests to what it uses, or see: kubectl describe node real-1",
         [(pod(container(running={}), conditions=[*conditions(), {
             "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "The node was low"}]), []),
          (pod(ended(137), phase="Failed", reason="Evicted",
               message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "), [])], "NN"),
     "the node has no room after all": Case(
         "refused-by-node", "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
-        "node real-1 refuses it, so it is replaced; if that goes on: kubectl describe node real-1",
+        "wait, for it is replaced; if that goes on, see why node real-1 refuses it: kubectl describe node real-1",
         [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
     "a finalizer keeps the pod": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
-        "whoever set the finalizer must remove it; if that program is gone: kubectl -n shop patch pod foo-1 --type=merge -p "
+        "let whoever set the finalizer remove it; if that program is gone: kubectl -n shop patch pod foo-1 --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""",
         [(pod(ended(0, "Completed"), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 0,
                                                "finalizers": ["example.com/hold"]}), [])], "N"),
     "the node cannot end the pod": Case(
         "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
-        "node real-1 cannot end its containers: kubectl describe node real-1",
+        "see why node real-1 cannot end its containers: kubectl describe node real-1",
         [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
           [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])], "N"),
     "a readiness gate is closed": Case(
         "readiness-gate", 'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate "x.io/gate" does not '
         "exist",
-        "whoever sets the pod's readiness gate has not done so (often a load balancer): kubectl -n shop describe pod foo-1",
+        "see who has to set the pod's readiness gate, often a load balancer: kubectl -n shop describe pod foo-1",
         [(pod(container(ready=True, running={}), conditions=[
             {"type": "ContainersReady", "status": "True"},
             {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
@@ -401,7 +400,7 @@ WORDS = {
         "build the image for the node's architecture as well"),
     "a registry that limits pulls": (
         pod(waits("ErrImagePull", "toomanyrequests: You have reached your pull rate limit")), "image",
-        "the registry limits pulls: wait, or pull with an account or from a mirror"),
+        "wait, or pull with an account or from a mirror: the registry limits pulls"),
     "a pull that fails for a new reason": (
         pod(waits("ErrImagePull", "short read")), "image", "check image and tag, and that node real-1 reaches the registry"),
     "a key of an environment variable": (
@@ -426,19 +425,20 @@ WORDS = {
         pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash", "look at lifecycle.postStart in the template"),
     "a shell that does not find a command": (
         loop(127)[0], "crash",
-        "a shell did not find or may not execute a command: compare command and args with what is in the image"),
+        "compare command and args with what is in the image: a shell did not find or may not execute something; its log: "
+        f"{LOGS} --previous"),
     "a kill from outside": (
         loop(137)[0], "crash",
-        "something outside killed it: a probe, or the node for lack of memory: kubectl describe node real-1"),
+        "see whether a probe killed it, or the node for lack of memory: kubectl describe node real-1"),
     "a limit of memory that is not there": (
         loop(137, "OOMKilled")[0], "memory",
         "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what takes so much"),
     "a volume in another zone": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity."), "unschedulable",
-        "the pod must run where its volume is, and no node there takes it: kubectl -n shop describe pvc db"),
+        "see where its volume is, for no node there takes the pod: kubectl -n shop describe pvc db"),
     "a port of the node that is taken": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."), "unschedulable",
-        "hostPort allows one such pod per node; let old pods go first: max_surge=0 max_unavailable=1"),
+        "let old pods go first, for hostPort allows one such pod per node: max_surge=0 max_unavailable=1"),
     "a scheduler with a new reason": (
         unschedulable("no nodes available to schedule pods"), "unschedulable", "kubectl -n shop describe pod foo-1"),
     "a quota that must exist": (
@@ -449,7 +449,7 @@ WORDS = {
     "a refusal without a name": ("x denied the request", "admission", "change the template as the message says"),
     "a refusal in new words": (
         "namespaces is being terminated", "creation",
-        "the template, or a rule of the namespace, keeps pods from being created"),
+        "see what in the template, or which rule of the namespace, the message is about"),
 }
 #: Every row of every table, by its kind and suggestion.
 ROWS = [row for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST", "TERMINATING")
@@ -483,6 +483,13 @@ def test_other_words_give_another_suggestion(sample, kind, suggestion):
     (cause,) = look(sample if isinstance(sample, str) else (sample, []))
 
     assert (cause.kind, cause.suggestion) == (kind, suggestion)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
+def test_every_suggestion_says_what_to_do(row):
+    """It comes after "Next:"."""
+    assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax|see|set|tolerate|wait)\b"
+                    r"|kubectl |\{kubectl\} ", row.suggestion)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")

@@ -66,7 +66,7 @@ def kinds_of_failure(tally: Tally) -> list[str]:
         for each in broken:
             places[each].append(place)
     lines = ["| what was broken | points | where |", "|---|---|---|"]
-    return lines + [f"| {each} | {len(where)} | {'; '.join(where)} |"
+    return lines + [f"| {each.replace('|', '/')} | {len(where)} | {'; '.join(where)} |"
                     for each, where in sorted(places.items(), key=lambda row: -len(row[1]))]
 
 

@@ -94,13 +94,18 @@ class Lease:
         began = changed_at = self._elapsed()
         seen: Json | None = None
         was_renewed = told = False
-        while self._held is None:
+        while True:
             found, now = self._gateway.lease(self._name), self._elapsed()
             if found != seen:
                 was_renewed = was_renewed or seen is not None
                 seen, changed_at = found, now
             if found is None or self._has_ended(found, unchanged_for=now - changed_at):
-                self._put(found)
+                if self._put(found):
+                    return
+                if now - began > 2 * DURATION + self._request.lock_timeout:
+                    raise RolloutError(f"the Lease {self._name} cannot be taken: somebody else is always faster",
+                                       where=self._where(), next_command=self._request.command())
+                self._sleep(LOOK_AGAIN)
                 continue
             # Not known to be alive is no reason to refuse: a task that was killed is the commonest reason for the next one.
             is_alive = was_renewed or self._is_here(found) or now - began > 2 * DURATION

@@ -220,6 +220,13 @@ def test_a_lease_of_somebody_else_for_an_hour_is_an_error_and_no_hour(server):
         Client(server).lease.take()
 
 
+def test_a_lease_that_can_never_be_taken_is_an_error(server):
+    server.put_lease = lambda it: None
+
+    with pytest.raises(RolloutError, match="cannot be taken: somebody else is always faster"):
+        Client(server).lease.take()
+
+
 def test_a_signal_ends_the_wait(server):
     Client(server).lease.take()
     second = Client(server, others=lambda: setattr(second, "reason", "SIGTERM"))

@@ -39,7 +39,7 @@ test-lint: ## ruff, import-linter, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster
 test-sanity: ## ansible-test sanity
 test-integration: ## pytest tests/integration: on the embedded cluster
-test-faults-sample: ## Every 16th point of test-faults, always the same ones: 3 minutes
+test-faults-sample: ## Two points of each series of test-faults, always the same ones: 3 minutes
 test-molecule: ## The role image_bump on the embedded cluster, and on kind where there is a Docker engine
 $(TIERS:%=test-%): test-%: .venv/ready
 	@.venv/bin/python tests/run.py $* $(if $(filter molecule,$*),kind)

@@ -124,7 +124,7 @@ def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
 
 
 def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
-    foo = namespace.make_foo(2)
+    before = namespace.make_foo(2)
 
     process = adhoc("name=foo image=myimage:v2-crash on_failure=rollback failure_grace=2 timeout=60", check=False)
 
@@ -134,7 +134,7 @@ def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     (cause,) = result["failure"]["causes"]
     assert cause["kind"] == "crash" and cause["suggestion"] in result["msg"]
     assert f"waiting: {cause['place']}: CrashLoopBackOff: exit code 3" in process.stderr
-    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == foo["spec"]
+    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
 
 
 def test_a_timeout_names_the_cause(namespace, adhoc):

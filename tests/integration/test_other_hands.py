@@ -91,12 +91,12 @@ def is_finished(namespace, replicas=REPLICAS):
     """foo alone, at v2, in its size, open, without marks."""
     if namespace.rcs() != ["foo"]:
         return False
-    foo = namespace.rc()
-    namespace.until_available("foo", foo["spec"]["replicas"])
-    return (len(pods_of(namespace)) == foo["spec"]["replicas"] == replicas
+    it = namespace.rc()
+    namespace.until_available("foo", it["spec"]["replicas"])
+    return (len(pods_of(namespace)) == it["spec"]["replicas"] == replicas
             and all(pod["spec"]["containers"][0]["image"] == "myimage:v2" for pod in pods_of(namespace))
-            and "priorityClassName" not in foo["spec"]["template"]["spec"]
-            and not set(identity.MARKS) & set(foo["metadata"].get("annotations", ())))
+            and "priorityClassName" not in it["spec"]["template"]["spec"]
+            and not set(identity.MARKS) & set(it["metadata"].get("annotations", ())))
 
 
 def goes_on(namespace, end, replicas=REPLICAS):

@@ -215,7 +215,8 @@ class _Run:
 
     def observe(self) -> Observed:
         seen = observe(self.gateway.controllers(), self.request)
-        if seen.foo and seen.foo.partner and (seen.next is None or seen.next.name != seen.foo.partner):
+        foo, next = seen.foo, seen.next
+        if foo and foo.partner and (next is None or next.name != foo.partner) and not takeover.has_adopted(foo):
             # Gone, or made by another client a moment ago and not heard of yet: what is decided upon that must be true.
             self.gateway.look_up(seen.foo.partner)
             seen = observe(self.gateway.controllers(), self.request)

@@ -195,8 +195,12 @@ def is_what_became_of(request: Request, controller: Controller) -> bool:
 
 def needs_orphans(foo: Controller) -> bool:
     """Whether the planner wants to know of pods without an owner: foo adopts, and is not complete."""
-    return bool(foo.takeover and foo.selector == foo.takeover.get("selector") and foo.is_observed
-                and foo.current != foo.replicas)
+    return has_adopted(foo) and foo.is_observed and foo.current != foo.replicas
+
+
+def has_adopted(foo: Controller) -> bool:
+    """Whether foo has next's selector: next is gone, and the pods are foo's."""
+    return bool(foo.takeover and foo.selector == foo.takeover.get("selector"))
 
 
 def is_closed(foo: Controller) -> bool:

@@ -218,7 +218,7 @@ class _Run:
         foo, next = seen.foo, seen.next
         if foo and foo.partner and (next is None or next.name != foo.partner) and not takeover.has_adopted(foo):
             # Gone, or made by another client a moment ago and not heard of yet: what is decided upon that must be true.
-            self.gateway.look_up(seen.foo.partner)
+            self.gateway.look_up(foo.partner)
             seen = observe(self.gateway.controllers(), self.request)
         base = seen.foo or seen.next
         wanted = orphans = None

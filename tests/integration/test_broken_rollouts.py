@@ -99,8 +99,13 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 HERE = {"matchLabels": {"kubernetes.io/metadata.name": "NAMESPACE"}}
 NEW_PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
 HOLD = ["example.com/hold"]
-TIED = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "fake-1"}, "containers": [
-    {"name": "web", "image": "myimage:v1", "ports": [{"containerPort": 8080, "hostPort": 8080}]}]}}
+
+
+def tied(port: int) -> Json:
+    """A template whose pods take a port of the same node, where there is room for one."""
+    container = {"name": "web", "image": "myimage:v1", "ports": [{"containerPort": port, "hostPort": port}]}
+    return {"spec": {"nodeSelector": {"kubernetes.io/hostname": "fake-1"}, "containers": [container]}}
+
 
 ROWS = [
     Row("image absent", "image", ("ErrImagePull",), True, "ErrImagePull|ImagePullBackOff", "v2-absent", place=WEB),
@@ -133,7 +138,7 @@ ROWS = [
             "apiVersion": "v1", "kind": "Node", "metadata": {"labels": {"pool": "NAMESPACE"},
                                                              "annotations": {"kwok.x-k8s.io/node": "fake"}},
             "spec": {"taints": [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]}}}),
-    Row("host port taken by an old pod", "unschedulable", ("didn't have free ports",), False, "free ports", old=TIED,
+    Row("host port taken by an old pod", "unschedulable", ("didn't have free ports",), False, "free ports", old=tied(8080),
         replicas=1),
     Row("anti-affinity leaves no node", "unschedulable", ("anti-affinity rules",), False, "anti-affinity",
         spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
@@ -187,7 +192,7 @@ ROWS = [
     pytest.param(
         Row("finalizer keeps an old pod, and that its host port", "finalizer",
             ("didn't have free ports", "deletionGracePeriodSeconds.: 0"), False, "finalizers keep it",
-            old={**TIED, "metadata": {"finalizers": HOLD}}, replicas=1, options={"max_surge": "0", "max_unavailable": "1"},
+            old={**tied(8081), "metadata": {"finalizers": HOLD}}, replicas=1, options={"max_surge": "0", "max_unavailable": "1"},
             also=("unschedulable",)),
         marks=pytest.mark.xfail(strict=True, reason="the driver looks at the pods of the controller that grows only")),
 ]

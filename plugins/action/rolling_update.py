@@ -46,6 +46,8 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         if self._is_here(task_vars or {}) and (result := self._look()):
             return result
+        if self._connection.transport == "local" and not self._task.become:
+            self._connection.set_option("pipelining", True)  # else Ansible writes the options, secrets too, to a file
         if not self._shows_progress():
             return self._execute_module(task_vars=task_vars, wrap_async=bool(self._task.async_val))
         with tempfile.TemporaryDirectory(dir=C.DEFAULT_LOCAL_TMP, ignore_cleanup_errors=True) as folder:

@@ -31,6 +31,8 @@ Json = dict[str, t.Any]
 
 #: Seconds without progress after which the pods are looked at to see why.
 LOOK_AT_PODS = 1.0
+#: Seconds between two Events about sizes.
+EVENTS_APART = 1.0
 #: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
 FLICKER = 2.0
 #: The same step planned more often than that: somebody else undoes it.
@@ -115,6 +117,7 @@ class _Run:
         self.request, self.gateway, self.clock, self.say, self.stop = request, gateway, clock, say, stop
         self.steps: list[Json] = []
         self.start: Observed | None = None
+        self.seen = Observed(None, None)
         self.wanted: tuple[str, Json] | None = None
         self.times_planned: collections.Counter[tuple] = collections.Counter()
         self.refused = 0
@@ -132,6 +135,9 @@ class _Run:
         self.around = surroundings.Surroundings()
         self.warnings: list[str] = []
         self.records = request.record_events
+        #: Changes of sizes that no Event tells of yet: first size, number of steps; and when the last Event was made.
+        self.unrecorded: dict[str, tuple[int, int, Step]] = {}
+        self.recorded_at = -EVENTS_APART
 
     def to_the_end(self) -> Json:
         try:
@@ -141,6 +147,7 @@ class _Run:
                 self.roll_back(error)
             self.restore_autoscaler()
             seen = self.observe()
+            self.record_sizes(seen)
             self.record(seen, "Warning", "RollingUpdateFailed", error.what)
             raise self.with_progress(error, seen) from error.__cause__
 
@@ -205,6 +212,8 @@ class _Run:
 
     def end(self) -> None:
         """Let the next task in."""
+        if self.unrecorded:
+            self.record_sizes(self.seen)
         if self.lease:
             self.lease.release()
 
@@ -232,6 +241,7 @@ class _Run:
             budgets=tuple(surroundings.budgets_of(base.template, self.around.budgets)) if base else ())
         if base and self.start is None:
             self.start = seen
+        self.seen = seen
         return seen
 
     def wanted_template(self, base: Controller, next: Controller | None) -> Json:
@@ -273,12 +283,30 @@ class _Run:
         self.steps.append(report.entry(step, self.clock.stamp()))
         self.scaled += step.action == "scale"
         self.say(report.line(step))
-        self.record(seen, "Normal", f"RollingUpdate{step.action.capitalize()}", report.line(step))
+        self.record_step(seen, step)
         return True
+
+    def record_step(self, seen: Observed, step: Step) -> None:
+        """One Event for each step; changes of the same size that come within a second of each other share one."""
+        if step.action == "scale":
+            first, steps, _last = self.unrecorded.get(step.name, (step.before, 0, step))
+            self.unrecorded[step.name] = first, steps + 1, step
+            if self.clock.monotonic() - self.recorded_at < EVENTS_APART:
+                return
+        self.record_sizes(seen)
+        if step.action != "scale":
+            self.record(seen, "Normal", f"RollingUpdate{step.action.capitalize()}", report.line(step))
+
+    def record_sizes(self, seen: Observed) -> None:
+        for first, steps, last in self.unrecorded.values():
+            line = report.line(dataclasses.replace(last, before=first)) + (f" in {steps} steps" if steps > 1 else "")
+            self.record(seen, "Normal", "RollingUpdateScale", line)
+        self.unrecorded = {}
 
     def record(self, seen: Observed, kind: str, reason: str, message: str) -> None:
         """Tell it in an Event on the user's controller; never a reason to fail, and never tried again."""
         if self.records and seen.foo:
+            self.recorded_at = self.clock.monotonic()
             self.records = self.gateway.record(report.event(seen.foo, self.request.namespace, kind, reason, message,
                                                             self.clock.stamp()))
 
@@ -384,7 +412,9 @@ class _Run:
         return report.sentence(self.request, seen)
 
     def with_progress(self, error: RolloutError, seen: Observed) -> RolloutError:
-        """The error with what was done before it."""
+        """The error with what was done before it, and where that has led."""
+        if seen.in_progress and not isinstance(error, RolloutFailed):
+            error.standing = report.standing(seen)
         if seen.foo or seen.next:
             result = self.result(seen, "")
             error.progress = {key: result[key] for key in ("changed", "steps", "rollout", "warnings")}

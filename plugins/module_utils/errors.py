@@ -30,6 +30,8 @@ class RolloutError(Exception):
         self.why = why
         self.next_command = next_command
         self.progress: dict[str, t.Any] = {}
+        #: How far an update in progress is.
+        self.standing = ""
         #: Why pods do not become available, one by one.
         self.causes: list[dict[str, t.Any]] = []
 
@@ -41,6 +43,8 @@ class RolloutError(Exception):
             text += f": {self.why.strip()}"
         if not text.endswith((".", "!", "?")):
             text += "."
+        if self.standing:
+            text += f" So far: {self.standing}."
         if self.next_command:
             text += f" Next: {self.next_command}"
         return text

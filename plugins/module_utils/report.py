@@ -134,6 +134,11 @@ def _last(it: Controller) -> Json | None:
     return {field: value for field, value in it.last_rollout.items() if field != "request"} or None
 
 
+def standing(seen: Observed) -> str:
+    """How far an update in progress is, in a few words."""
+    return ", ".join(f"{it.name} has {it.available} of {it.replicas} available" for it in (seen.next, seen.foo) if it)
+
+
 def _numbers(it: Controller | None) -> Json | None:
     if it is None:
         return None

@@ -45,9 +45,11 @@ def test_two_clients_without_a_lock(namespace, first, second):
 
 
 TASK = """
-import json, sys
+import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+print("ready", flush=True)
+input()
 try:
     print(json.dumps(task.update(json.loads(sys.argv[1]), check_mode=False, diff=False)))
 except RolloutError as error:
@@ -57,12 +59,19 @@ except RolloutError as error:
 
 @contextlib.contextmanager
 def client(namespace, **params):
-    """A task in a process of its own."""
-    params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "update_period": 0.1, **params}
+    """A task in a process of its own, which begins when it is told to."""
+    params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "update_period": 0.3, **params}
     command = [sys.executable, "-c", f"import sys; sys.path[:0] = {sys.path}\n{TASK}", json.dumps(params)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
         yield process
         process.kill()
+
+
+def begin(*processes):
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 def result(process):
@@ -78,7 +87,7 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace):
     """20 times, with the same wish, with two images, and with opposite ones in the middle of an update."""
     namespace.make_foo(REPLICAS)
     wishes = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
-              (dict(image="myimage:v2"), dict(state="rolled_back"))]
+              (dict(image="myimage:v2", update_period=1), dict(state="rolled_back", update_period=1))]
     for attempt in range(20):
         first, second = wishes[attempt % len(wishes)]
         with namespace.observer() as observer:
@@ -86,6 +95,7 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace):
                 with pytest.raises(Killed):
                     namespace.roll(image="myimage:v2", kill=dies(7, after=True), lock=False)
             with client(namespace, **first) as one, client(namespace, **second) as other:
+                begin(one, other)
                 results = {one.pid: result(one), other.pid: result(other)}
             winners = [pid for pid, each in results.items() if "failure" not in each]
             assert len(winners) == 1, results
@@ -102,8 +112,10 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace):
 def test_the_second_one_waits_for_the_first(namespace):
     namespace.make_foo(2)
     with client(namespace, image="myimage:v2") as first:
+        begin(first)
         eventually(lambda: lease(namespace), "the lease of the first")
         with client(namespace, image="myimage:v3", lock_timeout=60) as second:
+            begin(second)
             assert result(second)["rollout"]["images"] == {"before": {"web": "myimage:v2"}, "after": {"web": "myimage:v3"}}
         assert result(first)["changed"]
 
@@ -111,6 +123,7 @@ def test_the_second_one_waits_for_the_first(namespace):
 def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
     namespace.make_foo(2)
     with client(namespace, image="myimage:v2", update_period=30) as first:
+        begin(first)
         eventually(lambda: lease(namespace), "the lease of the first")
         first.kill()
         first.wait()
@@ -122,6 +135,7 @@ def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace)
     """Stopped for so long that another machine took it for dead (SIGSTOP: a suspended laptop, a frozen container)."""
     namespace.make_foo(3)
     with client(namespace, image="myimage:v2", update_period=3) as first:
+        begin(first)
         eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first turn")
         namespace.until_available("foo", 2)
         time.sleep(0.5)  # in its pause: what is sent already cannot be stopped any more

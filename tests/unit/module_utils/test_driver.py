@@ -21,6 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import Al
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -394,6 +395,18 @@ def test_each_step_is_an_event_until_one_is_refused():
         f"annotate foo: partner {NEXT}", f"create {NEXT}: with myimage:v2", "annotate foo: updating, 0 desired"]
     assert {event["involvedObject"]["uid"] for event in events} == {"uid of foo"} and len(result["steps"]) > 3
     assert events[0]["reason"] == "RollingUpdateAnnotate" and events[0]["type"] == "Normal"
+
+
+def test_sizes_that_change_quickly_share_an_event():
+    cluster, events = Cluster(rc(replicas=40)), []
+    cluster.record = lambda event: events.append(event["message"]) or True
+    cluster.wait = lambda seconds: cluster.clock.sleep(0.05) or cluster.happens()
+
+    result = cluster.run(dataclasses.replace(UPDATE, max_surge=Size(4)))
+
+    assert sum(step["action"] == "scale" for step in result["steps"]) == 20
+    assert [each for each in events if each.startswith("scale")] == [
+        f"scale {NEXT}: 0 -> 40 replicas in 10 steps", "scale foo: 40 -> 0 replicas in 10 steps"]
 
 
 def test_no_event_where_none_is_wanted():

@@ -127,7 +127,7 @@ class _Run:
         self.grown = False
         self.scaled = 0
         self.told = ""
-        self.told_cause: tuple = ()
+        self.told_causes: set[str] = set()
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self.fatal: dict[str, tuple[float, float]] = {}
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say) if request.lock else None
@@ -334,13 +334,21 @@ class _Run:
         if wait.until != self.told:
             self.told = wait.until
             self.say(f"waiting: {wait.until}")
-        if causes and (causes[0].kind, causes[0].pods) != self.told_cause:
-            self.told_cause = causes[0].kind, causes[0].pods
-            self.say(f"waiting: {causes[0].sentence}")
+        for cause in causes:
+            if cause.kind not in self.told_causes:
+                self.told_causes.add(cause.kind)
+                self.say(f"waiting: {cause.sentence}")
 
     def causes(self, seen: Observed) -> list[diagnosis.Cause]:
+        """What keeps the pods of the one that grows from becoming available, old pods that do not go included."""
         slow = _growing(seen)
-        return diagnosis.causes(slow, self.gateway.troubled_pods(slow), self.gateway.warnings()) if slow else []
+        if slow is None:
+            return []
+        pods = self.gateway.troubled_pods(slow)
+        for other in (seen.foo, seen.next):
+            if other and other is not slow:
+                pods += [pod for pod in self.gateway.troubled_pods(other) if "deletionTimestamp" in pod["metadata"]]
+        return diagnosis.causes(slow, pods, self.gateway.warnings())
 
     def refuse_after_timeout(self, seen: Observed, causes: list[diagnosis.Cause]) -> None:
         timeout = self.request.timeout
@@ -363,7 +371,9 @@ class _Run:
     def next_commands(self, error: RolloutFailed, *states: State) -> str:
         """What the causes suggest, this task again, and the task with other states."""
         commands = "   or   ".join(dict.fromkeys([self.request.command(), *map(self.request.command, states)]))
-        suggestions = [*dict.fromkeys(cause["suggestion"] for cause in error.causes)]
+        is_undone = not states  # and its pods are gone
+        suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
+                                    if not (is_undone and cause["pod"] and cause["pod"] in cause["suggestion"]))
         return "; then: ".join(filter(None, ["; ".join(suggestions), commands]))
 
     def roll_back(self, error: RolloutFailed) -> None:

@@ -163,7 +163,7 @@ class KubernetesGateway:
         self._namespace = namespace
         self._items: dict[str, Json] = {}
         self._watch: _Watch | None = None
-        self._pods: _Followed | None = None
+        self._pods: dict[str, _Followed] = {}
         self._warnings: _Followed | None = None
         self._has_answered = False
         self._unreachable_at = -STARTING
@@ -179,7 +179,7 @@ class KubernetesGateway:
         self._unreachable_at = time.monotonic()
 
     def close(self) -> None:
-        for each in (self._watch, self._pods, self._warnings):
+        for each in (self._watch, self._warnings, *self._pods.values()):
             if each:
                 each.stop()
 
@@ -285,11 +285,10 @@ class KubernetesGateway:
         return answer["spec"]["template"]
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        if self._pods is None or self._pods.query["labelSelector"] != _labels(controller.selector):
-            if self._pods:
-                self._pods.stop()
-            self._pods = _Followed(self, "pods", {"labelSelector": _labels(controller.selector)}, _is_troubled)
-        return [pod for pod in self._pods.items()
+        selector = _labels(controller.selector)
+        if selector not in self._pods:
+            self._pods[selector] = _Followed(self, "pods", {"labelSelector": selector}, _is_troubled)
+        return [pod for pod in self._pods[selector].items()
                 if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
 
     def warnings(self) -> list[Json]:

@@ -189,12 +189,10 @@ ROWS = [
     Row("evicted from its node", "evicted", ("low on resource: memory",), False, "low on resource: memory", "v2-evicted"),
     Row("finalizer keeps a new pod", "finalizer", ("deletionGracePeriodSeconds.: 0",), False, "finalizers keep it", "v2-unready",
         metadata={"finalizers": HOLD}, is_deleted=True),
-    pytest.param(
-        Row("finalizer keeps an old pod, and that its host port", "finalizer",
-            ("didn't have free ports", "deletionGracePeriodSeconds.: 0"), False, "finalizers keep it",
-            old={**tied(8081), "metadata": {"finalizers": HOLD}}, replicas=1, options={"max_surge": "0", "max_unavailable": "1"},
-            also=("unschedulable",)),
-        marks=pytest.mark.xfail(strict=True, reason="the driver looks at the pods of the controller that grows only")),
+    Row("finalizer keeps an old pod, and that its host port", "finalizer",
+        ("didn't have free ports", "deletionGracePeriodSeconds.: 0"), False, "finalizers keep it",
+        old={**tied(8081), "metadata": {"finalizers": HOLD}}, replicas=1, options={"max_surge": "0", "max_unavailable": "1"},
+        also=("unschedulable",)),
 ]
 
 

@@ -742,11 +742,11 @@ def test_troubled_pods_are_listed_once_and_followed(known, api):
     assert api.watched[0]["labelSelector"] == "app=foo" and api.watched[0]["resourceVersion"] == "1"
 
 
-def test_pods_of_another_controller_are_listed_anew(known, api):
+def test_pods_of_another_controller_are_followed_as_well(known, api):
     api.answers += [pods(of_foo("a")), pods()]
-    known.troubled_pods(FOO)
+    bar = dataclasses.replace(FOO, selector={"app": "bar"})
 
-    assert known.troubled_pods(dataclasses.replace(FOO, selector={"app": "bar"})) == []
+    assert [names(known.troubled_pods(each)) for each in (FOO, bar, FOO)] == [["a"], [], ["a"]]
     assert len(api.sent) == 2
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import embedded
 import pytest
 from namespace import Namespace
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="session")
 def cluster():
-    """The embedded cluster, or the one that KUBECONFIG names."""
-    with embedded.up("integration") as cluster:
+    """The embedded cluster of this checkout, or the one that KUBECONFIG names."""
+    with embedded.up(f"integration-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}") as cluster:
         yield cluster
 
 
@@ -31,13 +34,12 @@ def namespace(cluster, request):
 @pytest.fixture
 def ansible_environment(namespace, tmp_path):
     """The environment for ansible's commands: the user's own settings and cluster stay out of it."""
-    root = Path(__file__).parents[2]
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
-        "ANSIBLE_COLLECTIONS_PATH": str(root / ".venv" / "collections"),
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv" / "collections"),
         "ANSIBLE_HOME": str(tmp_path / "ansible"),
         "ANSIBLE_LOCALHOST_WARNING": "false",
         "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
         "K8S_AUTH_KUBECONFIG": namespace.kubeconfig,
-        "PATH": f"{root / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }

@@ -74,6 +74,25 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
     assert 6 < number < NEVER
 
 
+@pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}], ids=["the second", "the third", "the last"])
+def test_killed_at_any_write_of_a_later_stage(namespace, stage):
+    """Each time from a pause at 1; the same stage then ends as an undisturbed one, and what is left of it goes back."""
+    namespace.make_foo(3)
+    for number in range(1, NEVER):
+        namespace.roll(image="myimage:v2", pause_at="1")
+        try:
+            namespace.roll(image="myimage:v2", kill=dies(number, after=number % 2 == 0), **stage)
+            break
+        except Killed:
+            pass
+        with namespace.observer() as observer:
+            result = namespace.roll(image="myimage:v2", **stage)
+            assert result["rollout"]["phase"] == ("paused" if stage else "complete")
+            namespace.roll(**{"state": "rolled_back"} if stage else {"image": "myimage:v1"})
+        assert versions(namespace) == (3, 0) and namespace.rcs() == ["foo"] and observer.fewest_ready >= 3
+    assert 3 < number < NEVER
+
+
 def test_one_step_at_a_time(namespace):
     namespace.make_foo(2)
     sizes = []

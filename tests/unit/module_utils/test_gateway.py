@@ -744,9 +744,9 @@ def test_troubled_pods_are_listed_once_and_followed(known, api):
 
 def test_pods_of_another_controller_are_followed_as_well(known, api):
     api.answers += [pods(of_foo("a")), pods()]
-    bar = dataclasses.replace(FOO, selector={"app": "bar"})
+    other = dataclasses.replace(FOO, selector={"app": "bar"})
 
-    assert [names(known.troubled_pods(each)) for each in (FOO, bar, FOO)] == [["a"], [], ["a"]]
+    assert [names(known.troubled_pods(each)) for each in (FOO, other, FOO)] == [["a"], [], ["a"]]
     assert len(api.sent) == 2
 
 

@@ -192,6 +192,7 @@ class _Run:
         if self.lease:
             self.lease.take()
             self.look_again(seen)
+            self.start = None  # whoever held it may have changed everything
         self.look_around()
         if seen.foo and not seen.in_progress:
             wanted = seen.wanted or seen.foo.template

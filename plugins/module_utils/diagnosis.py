@@ -19,6 +19,10 @@ import re
 import typing as t
 
 from . import takeover
+from .fields import mapping as _map
+from .fields import number as _number
+from .fields import objects as _list
+from .fields import text as _text
 from .observed import Controller
 
 Json = dict[str, t.Any]
@@ -542,26 +546,3 @@ def _one_line(message: str) -> str:
     if len(line) <= LONGEST_MESSAGE:
         return line
     return f"{line[:LONGEST_MESSAGE // 3]} ... {line[-(LONGEST_MESSAGE - LONGEST_MESSAGE // 3 - 5):]}"
-
-
-# Objects come from a server, and what a field of theirs lacks is no reason to hide the error that is being explained.
-
-
-def _map(item: Json, key: str) -> Json:
-    value = item.get(key) if isinstance(item, dict) else None
-    return value if isinstance(value, dict) else {}
-
-
-def _list(item: Json, key: str) -> list[Json]:
-    value = item.get(key)
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def _text(item: Json, key: str) -> str:
-    value = item.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def _number(item: Json, key: str) -> int:
-    value = item.get(key)
-    return value if isinstance(value, int) else 0

@@ -21,6 +21,10 @@ import math
 import re
 import typing as t
 
+from .fields import mapping as _map
+from .fields import number as _number
+from .fields import text as _text
+from .fields import values as _list
 from .observed import Controller
 from .request import Request
 from .thresholds import grow_to, resolve_fenceposts
@@ -227,7 +231,7 @@ def _budgets(update: _Update) -> t.Iterator[str]:
     after = {"metadata": {"labels": update.after}}
     for budget in budgets_of(update.foo.template, update.around.budgets):
         name, spec = _name(budget), _map(budget, "spec")
-        others = max(0, _number(_map(budget, "status"), "expectedPods", 0) - update.foo.current)
+        others = max(0, _number(_map(budget, "status"), "expectedPods") - update.foo.current)
         there = others + update.desired + update.surge
         field = "maxUnavailable" if spec.get("maxUnavailable") is not None else "minAvailable"
         said = f"PodDisruptionBudget {name} ({field}: {spec.get(field)})"
@@ -300,7 +304,7 @@ def _pause(container: Json) -> int:
     command = " ".join(each for each in _list(_map(hook, "exec"), "command") if isinstance(each, str))
     told = re.findall(r"\bsleep\s+([0-9]{1,6})(?:\.[0-9]*)?([smh]?)\b", command)
     seconds = [int(number) * {"m": 60, "h": 3600}.get(unit, 1) for number, unit in told]
-    return max([_number(_map(hook, "sleep"), "seconds", 0), *seconds])
+    return max([_number(_map(hook, "sleep"), "seconds"), *seconds])
 
 
 def _counted(template: Json) -> Amounts:
@@ -481,32 +485,8 @@ def _is_sidecar(container: t.Any) -> bool:
     return _text(container, "restartPolicy") == "Always"
 
 
-# Objects come from a server, and what a field of theirs lacks is no reason to fail before the update has begun.
-
-
-def _map(item: t.Any, *path: str) -> Json:
-    for key in path:
-        item = item.get(key) if isinstance(item, dict) else None
-    return item if isinstance(item, dict) else {}
-
-
-def _list(item: t.Any, key: str) -> list:
-    value = item.get(key) if isinstance(item, dict) else None
-    return value if isinstance(value, list) else []
-
-
-def _text(item: t.Any, key: str) -> str:
-    value = item.get(key) if isinstance(item, dict) else None
-    return value if isinstance(value, str) else ""
-
-
 def _labels(template: Json) -> Json:
     return {key: value for key, value in _map(template, "metadata", "labels").items() if isinstance(value, str)}
-
-
-def _number(item: t.Any, key: str, otherwise: int) -> int:
-    value = item.get(key) if isinstance(item, dict) else None
-    return value if isinstance(value, int) else otherwise
 
 
 def _name(item: t.Any) -> str:

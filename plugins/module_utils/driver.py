@@ -41,6 +41,10 @@ SAME_STEP_LIMIT = 5
 REFUSED_LIMIT = 20
 
 
+#: The resources that the fields of Surroundings are lists of.
+AROUND = {"services": "services", "budgets": "poddisruptionbudgets", "autoscalers": "horizontalpodautoscalers",
+          "quotas": "resourcequotas", "nodes": "nodes"}
+
 #: Seconds after which a wait looks up to see whether it should end.
 LOOK_UP = 0.2
 
@@ -146,13 +150,12 @@ class _Run:
             if self.request.rolls_back:
                 self.roll_back(error)
             self.restore_autoscaler()
-            seen = self.observe()
-            self.record_sizes(seen)
-            self.record(seen, "Warning", "RollingUpdateFailed", error.what)
-            raise self.with_progress(error, seen) from error.__cause__
+            self.observe()
+            self.record_sizes()
+            self.record("Warning", "RollingUpdateFailed", error.what)
+            raise self.with_progress(error) from error.__cause__
 
     def loop(self, only_look: bool = False) -> Json | None:
-        seen = Observed(None, None)
         try:
             while True:
                 seen = self.observe()
@@ -180,9 +183,9 @@ class _Run:
                     return self.result(seen, self.sentence(seen))
         except NoSuchController as error:
             error.why = error.why or self.gateway.why_absent(self.request.name)
-            raise self.with_progress(error, seen) from None
+            raise self.with_progress(error) from None
         except RolloutError as error:
-            raise self.with_progress(error, seen) from error.__cause__
+            raise self.with_progress(error) from error.__cause__
 
     def begin(self, seen: Observed) -> None:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
@@ -193,19 +196,17 @@ class _Run:
             self.lease.take()
             self.look_again(seen)
             self.start = None  # whoever held it may have changed everything
-        self.look_around()
+        self.look_around("budgets", "autoscalers")
         if seen.foo and not seen.in_progress:
+            self.look_around("services", "quotas", "nodes")
             wanted = seen.wanted or seen.foo.template
             self.warnings = surroundings.warnings(self.request, seen.foo, wanted, self.around)
         self.has_begun = True
         self.best_at = self.clock.monotonic()
 
-    def look_around(self) -> None:
+    def look_around(self, *fields: str) -> None:
         """What else there is that an update depends on; what may not be seen counts as not there."""
-        self.around = surroundings.Surroundings(**{
-            field: self.gateway.objects(resource) for field, resource in (
-                ("services", "services"), ("budgets", "poddisruptionbudgets"), ("autoscalers", "horizontalpodautoscalers"),
-                ("quotas", "resourcequotas"), ("nodes", "nodes"))})
+        self.around = dataclasses.replace(self.around, **{field: self.gateway.objects(AROUND[field]) for field in fields})
 
     def keep(self) -> None:
         if self.lease:
@@ -213,8 +214,7 @@ class _Run:
 
     def end(self) -> None:
         """Let the next task in."""
-        if self.unrecorded:
-            self.record_sizes(self.seen)
+        self.record_sizes()
         if self.lease:
             self.lease.release()
 
@@ -271,7 +271,7 @@ class _Run:
         self.keep()
         landed = self.gateway.write(step.write)
         if step.write.kind == AUTOSCALER:
-            self.look_around()
+            self.look_around("autoscalers")
         if not landed:
             self.look_again(seen)
             self.refused += 1
@@ -284,32 +284,32 @@ class _Run:
         self.steps.append(report.entry(step, self.clock.stamp()))
         self.scaled += step.action == "scale"
         self.say(report.line(step))
-        self.record_step(seen, step)
+        self.record_step(step)
         return True
 
-    def record_step(self, seen: Observed, step: Step) -> None:
+    def record_step(self, step: Step) -> None:
         """One Event for each step; changes of the same size that come within a second of each other share one."""
         if step.action == "scale":
             first, steps, _last = self.unrecorded.get(step.name, (step.before, 0, step))
             self.unrecorded[step.name] = first, steps + 1, step
             if self.clock.monotonic() - self.recorded_at < EVENTS_APART:
                 return
-        self.record_sizes(seen)
+        self.record_sizes()
         if step.action != "scale":
-            self.record(seen, "Normal", f"RollingUpdate{step.action.capitalize()}", report.line(step))
+            self.record("Normal", f"RollingUpdate{step.action.capitalize()}", report.line(step))
 
-    def record_sizes(self, seen: Observed) -> None:
+    def record_sizes(self) -> None:
         for first, steps, last in self.unrecorded.values():
             line = report.line(dataclasses.replace(last, before=first)) + (f" in {steps} steps" if steps > 1 else "")
-            self.record(seen, "Normal", "RollingUpdateScale", line)
+            self.record("Normal", "RollingUpdateScale", line)
         self.unrecorded = {}
 
-    def record(self, seen: Observed, kind: str, reason: str, message: str) -> None:
+    def record(self, kind: str, reason: str, message: str) -> None:
         """Tell it in an Event on the user's controller; never a reason to fail, and never tried again."""
-        if self.records and seen.foo:
+        foo = self.seen.foo
+        if self.records and foo:
             self.recorded_at = self.clock.monotonic()
-            self.records = self.gateway.record(report.event(seen.foo, self.request.namespace, kind, reason, message,
-                                                            self.clock.stamp()))
+            self.records = self.gateway.record(report.event(foo, self.request.namespace, kind, reason, message, self.clock.stamp()))
 
     def wait(self, seen: Observed, wait: Wait) -> None:
         """Wait for the cluster to move; raise when nothing has come nearer to the goal for too long, or never will."""
@@ -422,8 +422,9 @@ class _Run:
     def sentence(self, seen: Observed) -> str:
         return report.sentence(self.request, seen)
 
-    def with_progress(self, error: RolloutError, seen: Observed) -> RolloutError:
+    def with_progress(self, error: RolloutError) -> RolloutError:
         """The error with what was done before it, and where that has led."""
+        seen = self.seen
         if seen.in_progress and not isinstance(error, RolloutFailed):
             error.standing = report.standing(seen)
         if seen.foo or seen.next:

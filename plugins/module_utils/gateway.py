@@ -31,7 +31,7 @@ from .errors import RolloutError
 from .observed import Controller
 from .request import Request
 from .simulated import SimulatedCluster, patched
-from .steps import AUTOSCALER, Create, Delete, Patch, Write
+from .steps import AUTOSCALER, Create, Delete, Patch, Write, keys
 
 Json = dict[str, t.Any]
 
@@ -253,7 +253,7 @@ class KubernetesGateway:
         return True
 
     def _write_autoscaler(self, write: Patch) -> bool:
-        path = f"/apis/autoscaling/v2/namespaces/{self._namespace}/horizontalpodautoscalers/{write.name}"
+        path = f"{self._collection('horizontalpodautoscalers')}/{write.name}"
         try:
             self._send("PATCH", path, list(write.operations), _JSON_PATCH)
         except _Refused as refused:
@@ -262,8 +262,7 @@ class KubernetesGateway:
                                   "see docs/permissions.md, or add autoscaler=ignore to the task") from refused
             return False
         except _AnswerLost:
-            now = self._send("GET", path)
-            return all(_holds(now, operation) for operation in write.operations if operation["op"] != "test")
+            return _has_landed(self._send("GET", path), write)
         return True
 
     def stored_template(self, request: Request, foo: Controller) -> Json:
@@ -323,11 +322,12 @@ class KubernetesGateway:
             return None
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
+    def _collection(self, resource: str) -> str:
+        return GROUPS[resource] + ("" if resource == "nodes" else f"/namespaces/{self._namespace}") + f"/{resource}"
+
     def objects(self, resource: str) -> list[Json] | None:
-        group = GROUPS[resource]
-        path = f"{group}/{resource}" if resource == "nodes" else f"{group}/namespaces/{self._namespace}/{resource}"
         try:
-            return self._send("GET", f"{path}?limit={PAGE}").get("items") or []
+            return self._send("GET", f"{self._collection(resource)}?limit={PAGE}").get("items") or []
         except _Refused as refused:
             if refused.status in _RETRIED:  # nothing else will be answered either: not as long again for each kind
                 raise self._error(refused, "") from refused
@@ -501,7 +501,7 @@ class KubernetesGateway:
         if isinstance(write, Create):
             marks = write.manifest["metadata"]["annotations"]
             return before is None and marks.items() <= (now["metadata"].get("annotations") or {}).items()
-        return all(_holds(now, operation) for operation in write.operations if operation["op"] != "test")
+        return _has_landed(now, write)
 
     def _keep(self, item: Json) -> None:
         """Remember an object unless a newer one is known: answers and the watch overtake each other.
@@ -766,10 +766,14 @@ def _retry_after(headers: t.Any) -> float:
     return min(float(value), LONGEST_RETRY_AFTER) if value.isdigit() else 0.0
 
 
+def _has_landed(item: Json, patch: Patch) -> bool:
+    return all(_holds(item, operation) for operation in patch.operations if operation["op"] != "test")
+
+
 def _holds(item: t.Any, operation: Json) -> bool:
     """Whether what an operation of a patch was to bring about is so; what the server adds by itself does not matter."""
-    for part in operation["path"].split("/")[1:]:
-        item = (item or {}).get(part.replace("~1", "/").replace("~0", "~"))
+    for key in keys(operation["path"]):
+        item = (item or {}).get(key)
     if operation["op"] == "remove":
         return item is None
     wanted = operation["value"]

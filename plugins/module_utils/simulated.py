@@ -16,7 +16,7 @@ import itertools
 import typing as t
 
 from .observed import Controller
-from .steps import Create, Delete, Patch, Write
+from .steps import Create, Delete, Patch, Write, keys
 from .takeover import CLOSED
 
 Json = dict[str, t.Any]
@@ -217,8 +217,7 @@ class SimulatedCluster:
 def patched(item: Json, patch: Patch) -> Json:
     """An object after a JSON patch. Raises TestFailed."""
     for operation in patch.operations:
-        path = operation["path"].split("/")[1:]
-        item = _apply(item, [part.replace("~1", "/").replace("~0", "~") for part in path], operation)
+        item = _apply(item, keys(operation["path"]), operation)
     return item
 
 

@@ -125,6 +125,11 @@ def pointer(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
+def keys(path: str) -> list[str]:
+    """The keys that a JSON pointer leads along."""
+    return [key.replace("~1", "/").replace("~0", "~") for key in path.split("/")[1:]]
+
+
 def same_marks(controller: Controller) -> tuple[Json, ...]:
     """Assume that every mark of an update is the one that was seen, or still missing.
 

@@ -249,38 +249,28 @@ def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_a
     assert 1 <= shown < 1.5 and grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
 
 
-def test_reasons_that_alternate_are_one_cause():
+def changing(period, seconds, trouble, otherwise):
+    """A cluster whose pods show one trouble for the first seconds of each period, and another one for the rest."""
     cluster = troubled(rc())
 
-    def alternate():
+    def happens():
         unready(cluster)
-        cluster.trouble = "ErrImagePull" if cluster.clock.now % 4 < 2 else "ImagePullBackOff"
+        cluster.trouble = trouble if cluster.clock.now % period < seconds else otherwise
 
-    cluster.happens = alternate
+    cluster.happens = happens
+    return cluster
 
-    assert fails(cluster).what == "the new pods cannot become available"
 
-
-def test_a_container_that_runs_for_a_moment_each_time_still_crashes():
-    cluster = troubled(rc(), trouble="RunContainerError")
-
-    def runs_for_a_moment():
-        unready(cluster)
-        cluster.trouble = "RunContainerError" if cluster.clock.now % 4 > 1 else "ContainerCreating"
-
-    cluster.happens = runs_for_a_moment
-
-    assert fails(cluster).what == "the new pods cannot become available"
+@pytest.mark.parametrize("cluster", [
+    lambda: changing(4, 2, "ErrImagePull", otherwise="ImagePullBackOff"),
+    lambda: changing(4, 1, "ContainerCreating", otherwise="RunContainerError"),
+], ids=["reasons that alternate", "a container that runs for a moment each time"])
+def test_one_cause_with_short_gaps_lasts(cluster):
+    assert fails(cluster()).what == "the new pods cannot become available"
 
 
 def test_a_cause_that_goes_away_in_time_is_forgotten():
-    cluster = troubled(rc())
-
-    def comes_and_goes():
-        unready(cluster)
-        cluster.trouble = "ErrImagePull" if cluster.clock.now % 12 < 8 else "ContainerCreating"
-
-    cluster.happens = comes_and_goes
+    cluster = changing(12, 8, "ErrImagePull", otherwise="ContainerCreating")
 
     assert "no progress for 60 s" in fails(cluster, progress_deadline=60).what
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import threading
 import typing as t
 from urllib.parse import unquote, urlsplit
 
@@ -38,6 +39,8 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
+#: Kept open at most; only a task for many controllers needs more than two.
+CONNECTIONS = 32
 #: kubernetes.core looks at K8S_AUTH_ and the option's name first, then at K8S_AUTH_ and the kubernetes package's name.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert", "client_cert": "cert_file", "client_key": "key_file"}
 _SECRET_KEYS = {"token", "password", "client-key-data", "auth-provider", "env"}
@@ -56,10 +59,22 @@ class Connection:
         Raises RolloutError when there is none, or it cannot be read.
         """
         self._options = _given(params, environment)
-        self.renew()
+        self._lock = threading.RLock()
+        #: How often the configuration has been read.
+        self.generation = 0
+        self.renew(0)
 
-    def renew(self) -> None:
-        """Read the configuration again: a token in a file may be a new one, an exec plugin is asked for another."""
+    def renew(self, generation: int) -> None:
+        """Read the configuration again: a token in a file may be a new one, an exec plugin is asked for another.
+
+        Nothing is done when another thread has renewed that generation already.
+        """
+        with self._lock:
+            if generation == self.generation:
+                self._read()
+                self.generation += 1
+
+    def _read(self) -> None:
         import yaml
 
         try:
@@ -88,7 +103,7 @@ class Connection:
 
         headers = HTTPHeaderDict()
         try:
-            with _plugin_failures(self._options):
+            with self._lock, _plugin_failures(self._options):
                 token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         except RolloutError:
             raise
@@ -185,6 +200,7 @@ def _configuration(options: Json) -> t.Any:
         import urllib3
 
         urllib3.disable_warnings()
+    configuration.connection_pool_maxsize = CONNECTIONS
     return configuration
 
 

@@ -21,7 +21,7 @@ import typing as t
 from . import autoscaler, diagnosis, identity, permissions, report, surroundings, takeover
 from .errors import NoSuchController, RolloutError, RolloutFailed
 from .gateway import Gateway
-from .lease import Lease
+from .lease import RENEW_AFTER, Lease
 from .observed import Controller, Observed, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
@@ -89,14 +89,16 @@ def run(
     clock: Clock,
     say: t.Callable[[str], None] = lambda line: None,
     stop: t.Callable[[], str] = lambda: "",
+    renew_after: float = RENEW_AFTER,
 ) -> Json:
     """Bring the cluster to what the request asks for and return the task's result.
 
     The controller's Lease is held from before the first write to the end, if the request has it so.
     say is called with one line for each step and each wait. stop is asked before each step and several times a second while
-    waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
+    waiting, and tells why the task should end, or "". The Lease is renewed every renew_after seconds. Raises RolloutError
+    with the steps so far on it.
     """
-    it = _Run(request, gateway, clock, say, stop)
+    it = _Run(request, gateway, clock, say, stop, renew_after)
     # No `finally`: a client that dies does nothing more, and the tests' clients die by a BaseException.
     try:
         result = it.to_the_end()
@@ -117,7 +119,7 @@ def look(request: Request, gateway: Gateway, clock: Clock) -> Json | None:
 
 class _Run:
     def __init__(self, request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
-                 stop: t.Callable[[], str]) -> None:
+                 stop: t.Callable[[], str], renew_after: float = RENEW_AFTER) -> None:
         self.request, self.gateway, self.clock, self.say, self.stop = request, gateway, clock, say, stop
         self.steps: list[Json] = []
         self.start: Observed | None = None
@@ -134,7 +136,7 @@ class _Run:
         self.told_causes: set[str] = set()
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self.fatal: dict[str, tuple[float, float]] = {}
-        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say) if request.lock else None
+        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, renew_after) if request.lock else None
         self.has_begun = False
         self.around = surroundings.Surroundings()
         self.warnings: list[str] = []

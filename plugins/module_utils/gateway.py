@@ -26,6 +26,7 @@ import time
 import typing as t
 from urllib.parse import urlencode
 
+from . import identity
 from .connection import Connection
 from .errors import RolloutError
 from .observed import Controller
@@ -52,6 +53,8 @@ LONGEST_RETRY_AFTER = 30.0
 WATCH_SECONDS = 60
 #: Seconds without an event after which the controllers are listed anew.
 RELIST_SECONDS = 10
+#: The same for pods and Events that are not watched.
+LIST_AGAIN_SECONDS = 5
 #: Objects of one page of a list.
 PAGE = 500
 #: Of a log, at most.
@@ -79,7 +82,7 @@ class Gateway(t.Protocol):
     def look_up(self, name: str) -> None:
         """Make sure what is known of one controller is no older than this call."""
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> t.Any:
         """Return when something may have changed, or after that time."""
 
     def write(self, write: Write) -> bool:
@@ -156,12 +159,17 @@ class _AnswerLost(Exception):
 
 
 class KubernetesGateway:
-    """A real API server, seen through one namespace."""
+    """A real API server, seen through one namespace. Several threads may use it, of which one calls wait()."""
 
-    def __init__(self, connection: Connection, namespace: str) -> None:
+    def __init__(self, connection: Connection, namespace: str, watches_pods: bool = True) -> None:
+        """watches_pods: whether what explains a wait (pods, Events) is watched, or else listed again from time to time."""
         self._connection = connection
         self._namespace = namespace
+        self._watches_pods = watches_pods
+        self._lock = threading.Lock()
         self._items: dict[str, Json] = {}
+        #: The same, read once for each version.
+        self._controllers: dict[str, Controller] = {}
         self._watch: _Watch | None = None
         self._pods: dict[str, _Followed] = {}
         self._warnings: _Followed | None = None
@@ -187,7 +195,16 @@ class KubernetesGateway:
         if self._watch is None:
             self._list()
             self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", {}, self._resource_version)
-        return {name: Controller.from_api(item) for name, item in self._items.items()}
+        with self._lock:
+            return dict(self._controllers)
+
+    def names(self, label_selectors: t.Sequence[str]) -> list[str]:
+        """The names of the controllers that match all of those label selectors. Raises RolloutError."""
+        query = {"labelSelector": ",".join(label_selectors)}
+        try:
+            return [item["metadata"]["name"] for item in self._pages(_KIND, query, only_metadata=True)[0]]
+        except _Refused as refused:
+            raise self._error(refused, "") from refused
 
     def items(self) -> list[Json]:
         """The controllers as the API server shows them."""
@@ -200,16 +217,19 @@ class KubernetesGateway:
         except _Refused as refused:
             if refused.status != 404:
                 raise self._error(refused, name) from refused
-            self._items.pop(name, None)
+            self._forget(name)
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> set[str] | None:
+        """The names of what was heard of and of its partners; None when that may be anything."""
         watch = t.cast(_Watch, self._watch)
+        heard: set[str] | None = set()
         watch.start(self)
         if time.monotonic() - self._listed_at > RELIST_SECONDS:
             # Nothing has come for a while. Perhaps nothing happens; perhaps something in between swallows the watch.
             known = self._versions()
             self._list()
             if self._versions() != known:
+                heard = None
                 watch.stop()
                 watch = self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", {}, self._resource_version)
                 watch.start(self)
@@ -219,12 +239,16 @@ class KubernetesGateway:
                 # 410: the resourceVersion is too old. Whatever it is, the list says what there is now.
                 self._list()
                 watch.restart(self._resource_version)
-            elif event["type"] == "DELETED":
-                name = event["object"]["metadata"]["name"]
-                if self._items.get(name, {}).get("metadata", {}).get("uid") == event["object"]["metadata"]["uid"]:
-                    del self._items[name]
+                heard = None
+                continue
+            metadata = event["object"]["metadata"]
+            if event["type"] == "DELETED":
+                self._forget(metadata["name"], metadata["uid"])
             else:
                 self._keep(event["object"])
+            if heard is not None:
+                heard |= {metadata["name"], (metadata.get("annotations") or {}).get(identity.PARTNER, "")}
+        return heard
 
     def write(self, write: Write) -> bool:
         if isinstance(write, Patch) and write.kind == AUTOSCALER:
@@ -247,7 +271,7 @@ class KubernetesGateway:
         except _AnswerLost:
             return self._landed(write)
         if isinstance(write, Delete) and answer.get("kind") == "Status":
-            self._items.pop(write.name, None)
+            self._forget(write.name)
         else:
             self._keep(answer)
         return True
@@ -286,13 +310,13 @@ class KubernetesGateway:
     def troubled_pods(self, controller: Controller) -> list[Json]:
         selector = _labels(controller.selector)
         if selector not in self._pods:
-            self._pods[selector] = _Followed(self, "pods", {"labelSelector": selector}, _is_troubled)
+            self._pods[selector] = _Followed(self, "pods", {"labelSelector": selector}, _is_troubled, self._watches_pods)
         return [pod for pod in self._pods[selector].items()
                 if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
 
     def warnings(self) -> list[Json]:
         if self._warnings is None:
-            self._warnings = _Followed(self, "events", {"fieldSelector": "type=Warning"}, lambda event: True)
+            self._warnings = _Followed(self, "events", {"fieldSelector": "type=Warning"}, lambda event: True, self._watches_pods)
         return self._warnings.items()
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
@@ -401,6 +425,7 @@ class KubernetesGateway:
         for pause in (*(BACKOFF if self._has_answered else FIRST_BACKOFF), None):
             if time.monotonic() - began > PATIENCE:
                 pause = None
+            credentials = self._connection.generation
             try:
                 status, headers, data = self._once(method, path, body, content_type, accept)
             except _Unreachable as failure:
@@ -424,7 +449,7 @@ class KubernetesGateway:
                         raise RolloutError(f"what answers at {self._connection.server} is no Kubernetes API server")
                 if status == 401 and not renewed:
                     renewed = True
-                    self._connection.renew()
+                    self._connection.renew(credentials)
                     continue
                 is_starting = status in (401, 403) and time.monotonic() - self._unreachable_at < STARTING
                 if not (status in _RETRIED or is_starting) or pause is None:
@@ -442,7 +467,8 @@ class KubernetesGateway:
         headers["Accept"] = accept
         if body is not None:
             headers["Content-Type"] = content_type
-        self.requests[method] += 1
+        with self._lock:
+            self.requests[method] += 1
         try:
             answer = self._connection.pool.request(
                 method, self._connection.server + path, body=None if body is None else json.dumps(body), headers=headers,
@@ -472,7 +498,9 @@ class KubernetesGateway:
         except _Refused as refused:
             raise self._error(refused, "") from refused
         self._listed_at = time.monotonic()
-        self._items = {item["metadata"]["name"]: item for item in items}
+        known = {item["metadata"]["name"]: item for item in items}
+        with self._lock:
+            self._items, self._controllers = known, {name: Controller.from_api(item) for name, item in known.items()}
 
     def _versions(self) -> dict[str, str]:
         return {name: item["metadata"]["resourceVersion"] for name, item in self._items.items()}
@@ -510,9 +538,16 @@ class KubernetesGateway:
         practice with etcd ever since).
         """
         name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]
-        known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "0")
-        if not (known.isdigit() and version.isdigit()) or int(version) >= int(known):
-            self._items[name] = item
+        with self._lock:
+            known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "0")
+            if not (known.isdigit() and version.isdigit()) or int(version) >= int(known):
+                self._items[name], self._controllers[name] = item, Controller.from_api(item)
+
+    def _forget(self, name: str, uid: str | None = None) -> None:
+        """It is gone; where a uid is given, unless another of that name is known already."""
+        with self._lock:
+            if name in self._controllers and uid in (None, self._controllers[name].uid):
+                del self._items[name], self._controllers[name]
 
     def _error(self, refused: _Refused, name: str, what: str = "", next_command: str = "",
                write: Write | None = None) -> RolloutError:
@@ -628,14 +663,18 @@ class _Watch:
 
 
 class _Followed:
-    """Objects that only explain a wait: listed once, then watched. What may not be seen counts as not there."""
+    """Objects that only explain a wait: listed, then watched or listed again. What may not be seen counts as not there."""
 
-    def __init__(self, gateway: KubernetesGateway, resource: str, query: Json, is_of_interest: t.Callable[[Json], bool]) -> None:
+    def __init__(self, gateway: KubernetesGateway, resource: str, query: Json, is_of_interest: t.Callable[[Json], bool],
+                 watches: bool) -> None:
         self.query = query
         self._gateway, self._path, self._is_of_interest = gateway, f"{gateway._base}/{resource}", is_of_interest
+        self._lock = threading.Lock()
         self._items: dict[str, Json] = {}
         self._watch: _Watch | None = None
-        if version := self._list():
+        version = self._list()
+        self._lists_again = bool(version) and not watches
+        if version and watches:
             self._watch = _Watch(gateway._connection, self._path, query, version)
             self._watch.start(gateway)
 
@@ -644,15 +683,19 @@ class _Followed:
             self._watch.stop()
 
     def items(self) -> list[Json]:
-        for event in self._watch.events(0) if self._watch else ():
-            if event["type"] == "ERROR":
-                self._watch.restart(self._list())
-            else:
-                self._take(event["object"], event["type"] == "DELETED")
-        return list(self._items.values())
+        with self._lock:
+            if self._lists_again and time.monotonic() - self._listed_at > LIST_AGAIN_SECONDS:
+                self._list()
+            for event in self._watch.events(0) if self._watch else ():
+                if event["type"] == "ERROR":
+                    self._watch.restart(self._list())
+                else:
+                    self._take(event["object"], event["type"] == "DELETED")
+            return list(self._items.values())
 
     def _list(self) -> str:
         """The first page; the resourceVersion to watch from, "" where it is refused."""
+        self._listed_at = time.monotonic()
         try:
             page = self._gateway._send("GET", f"{self._path}?{urlencode({**self.query, 'limit': PAGE})}")
         except _Refused:

@@ -31,7 +31,7 @@ Json = dict[str, t.Any]
 
 #: Seconds after which a lease that was not renewed has ended.
 DURATION = 15
-#: Seconds between two renewals; a holder is known to be alive after at most that time.
+#: Seconds between two renewals, where the driver does not say otherwise; a holder is known to be alive after that time.
 RENEW_AFTER = 2.0
 #: Seconds between two looks at somebody else's lease.
 LOOK_AGAIN = 0.5
@@ -77,8 +77,8 @@ class Lease:
     """The right to change one controller."""
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float], sleep: t.Callable[[float], None],
-                 stop: t.Callable[[], str], say: t.Callable[[str], None]) -> None:
-        self._gateway, self._request = gateway, request
+                 stop: t.Callable[[], str], say: t.Callable[[str], None], renew_after: float = RENEW_AFTER) -> None:
+        self._gateway, self._request, self._renew_after = gateway, request, renew_after
         self._elapsed, self._sleep, self._stop, self._say = elapsed, sleep, stop, say
         self._name = identity.lease_name(request.name)
         self._process = Process.mine()
@@ -124,7 +124,7 @@ class Lease:
 
     def keep(self) -> None:
         """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
-        if self._held is None or self._elapsed() - self._renewed_at < RENEW_AFTER:
+        if self._held is None or self._elapsed() - self._renewed_at < self._renew_after:
             return
         if self._put(self._held):
             return

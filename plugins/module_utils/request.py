@@ -20,7 +20,12 @@ Json = dict[str, t.Any]
 
 #: The options of the rollout itself; each is documented in plugins/doc_fragments/rollout.py.
 ARGUMENT_SPEC: Json = dict(
-    name=dict(type="str", required=True),
+    name=dict(type="str"),
+    names=dict(type="list", elements="str"),
+    label_selectors=dict(type="list", elements="str"),
+    concurrency=dict(type="int", default=5),
+    max_failures=dict(type="str", default="0"),
+    order_annotation=dict(type="str"),
     namespace=dict(type="str", default="default"),
     next_name=dict(type="str"),
     image=dict(type="str"),
@@ -224,7 +229,7 @@ class Request:
                 f"the definition is for namespace {definition['metadata']['namespace']}, the task for {namespace}"
             )
 
-        max_surge, max_unavailable = (_size(option, given.get(option, default))
+        max_surge, max_unavailable = (size(option, given.get(option, default))
                                       for option, default in (("max_surge", "1"), ("max_unavailable", "0")))
         if max_surge.value == 0 and max_unavailable.value == 0:
             raise RolloutError("max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1")
@@ -234,7 +239,7 @@ class Request:
             # As the API server demands of a Deployment: no pod could ever be available in time.
             raise RolloutError(f"progress_deadline ({progress_deadline:g} s) must be greater than min_ready_seconds "
                                f"({min_ready_seconds} s)")
-        pause_at = _size("pause_at", given["pause_at"]) if "pause_at" in given else None
+        pause_at = size("pause_at", given["pause_at"]) if "pause_at" in given else None
         if pause_at and pause_at.value == 0:
             raise RolloutError("pause_at 0 would end with nothing to look at: give 1 or more")
         max_steps = given.get("max_steps")
@@ -415,15 +420,15 @@ def _image(container: str, image: t.Any) -> None:
         raise RolloutError(f"{container!r} is no container's name")
 
 
-def _size(option: str, value: t.Any) -> Size:
+def size(option: str, value: t.Any) -> Size:
+    """Read a number or a percentage. Raises RolloutError."""
     text = str(value).strip()
     number = text.removesuffix("%")
     if not (number.isascii() and number.isdigit()) or len(number) > 9:
-        raise RolloutError(f'{option} {text!r} is neither a number of replicas nor a percentage such as "25%"')
-    size = Size(int(number), percent=text != number)
-    if size.percent and size.value > 100:
+        raise RolloutError(f'{option} {text!r} is neither a number nor a percentage such as "25%"')
+    if text != number and int(number) > 100:
         raise RolloutError(f"{option} {text} is over 100%")
-    return size
+    return Size(int(number), percent=text != number)
 
 
 def _not_negative(option: str, value: t.Any) -> t.Any:

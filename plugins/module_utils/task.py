@@ -11,7 +11,7 @@ import select
 import signal
 import typing as t
 
-from . import driver, report
+from . import driver, fleet, report
 from .connection import Connection
 from .gateway import KubernetesGateway, SimulatedGateway
 from .observed import observe
@@ -22,17 +22,15 @@ Json = dict[str, t.Any]
 
 def update(params: Json, check_mode: bool, diff: bool) -> Json:
     """Carry out the task of the module rolling_update. Raises RolloutError."""
-    request = Request.from_params(params)
-    real = KubernetesGateway(Connection(params, os.environ), request.namespace)
+    many, gateway = _open(params)
     try:
         if check_mode:
-            clock = driver.StandingClock()
-            result = driver.run(request, SimulatedGateway(real, clock.sleep), clock)
+            result = _simulate(many, params, gateway)
         else:
             with _Stop() as stop:
-                result = driver.run(request, real, driver.Clock(), _progress(), stop.reason)
+                result = _run(many, params, gateway, _progress(), stop.reason)
     finally:
-        real.close()
+        gateway.close()
     return t.cast(Json, _with_diff(result, diff))
 
 
@@ -41,9 +39,31 @@ def look(params: Json, diff: bool) -> Json | None:
 
     Raises RolloutError.
     """
-    request = Request.from_params(params)
-    real = KubernetesGateway(Connection(params, os.environ), request.namespace)
-    return _with_diff(driver.look(request, real, driver.Clock()), diff)
+    many, gateway = _open(params)
+    if many:
+        return _with_diff(fleet.look(many, many.requests(params, gateway), gateway, driver.Clock()), diff)
+    return _with_diff(driver.look(Request.from_params(params), gateway, driver.Clock()), diff)
+
+
+def _open(params: Json) -> tuple[fleet.Fleet | None, KubernetesGateway]:
+    """Whether the task is for many controllers, and its way to the API server."""
+    many = fleet.Fleet.from_params(params)
+    namespace = Request.from_params({**params, "name": params.get("name") or "any"}).namespace
+    return many, KubernetesGateway(Connection(params, os.environ), namespace, watches_pods=many is None)
+
+
+def _run(many: fleet.Fleet | None, params: Json, gateway: KubernetesGateway, say: t.Callable[[str], None],
+         stop: t.Callable[[], str]) -> Json:
+    if many:
+        return fleet.run(many, many.requests(params, gateway), gateway, driver.Clock(), say, stop)
+    return driver.run(Request.from_params(params), gateway, driver.Clock(), say, stop)
+
+
+def _simulate(many: fleet.Fleet | None, params: Json, gateway: KubernetesGateway) -> Json:
+    if many:
+        return fleet.simulate(many, many.requests(params, gateway), gateway)
+    clock = driver.StandingClock()
+    return driver.run(Request.from_params(params), SimulatedGateway(gateway, clock.sleep), clock)
 
 
 def info(params: Json) -> Json:
@@ -72,8 +92,6 @@ class _Stop:
 
     def __enter__(self) -> _Stop:
         self._reason = ""
-        self._poll = select.poll()
-        self._poll.register(1, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._take)
         return self
@@ -86,7 +104,9 @@ class _Stop:
         self._reason = signal.Signals(number).name
 
     def reason(self) -> str:
-        if not self._reason and any(event & (select.POLLERR | select.POLLHUP) for _fd, event in self._poll.poll(0)):
+        poll = select.poll()  # a new one each time, since several threads ask
+        poll.register(1, 0)
+        if not self._reason and any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0)):
             self._reason = "Ansible has ended"
         return self._reason
 

@@ -32,12 +32,40 @@ attributes:
 options:
   name:
     description:
-      - Name of the ReplicationController.
+      - Name of the ReplicationController. Exactly one of O(name), O(names) and O(label_selectors) says what is rolled.
     type: str
-    required: true
+  names:
+    description:
+      - Names of several ReplicationControllers, rolled in this order, at most O(concurrency) at once.
+    type: list
+    elements: str
+  label_selectors:
+    description:
+      - Label selectors that all must match; each ReplicationController of the namespace that does is rolled.
+      - With O(image) and no O(container), those that do not run another image of the same repository are skipped; with
+        O(state=rolled_back), those that no update is in progress of.
+    type: list
+    elements: str
+  concurrency:
+    description:
+      - How many of several controllers are rolled at the same time.
+    type: int
+    default: 5
+  max_failures:
+    description:
+      - How many of several controllers may fail, as a number or a percentage (rounded down). When there are more, no further one
+        is begun; those that have begun go on to their end. The task fails if any of them fails.
+    type: str
+    default: "0"
+  order_annotation:
+    description:
+      - Key of an annotation on the controllers whose value is their place in the order. Numbers come first, then texts, then
+        those without it, each in the order of O(names) or by name.
+      - It orders the beginnings. One is not waited for before the next one is begun, unless O(concurrency) is 1.
+    type: str
   namespace:
     description:
-      - Its namespace.
+      - Their namespace.
     type: str
     default: default
   state:
@@ -224,6 +252,15 @@ EXAMPLES = r"""
               - name: FEATURE
                 value: "on"
 
+- name: Roll whatever runs an image of that repository, ten at a time, and begin no other one after three failures
+  baton.kubernetes.rolling_update:
+    label_selectors:
+      - tier=backend
+    namespace: shop
+    image: registry.example.com/shop/base:v2
+    concurrency: 10
+    max_failures: "2"
+
 - name: Replace the controller by another one, as kubectl rolling-update -f did
   baton.kubernetes.rolling_update:
     name: foo-v1
@@ -241,9 +278,40 @@ msg:
   returned: always
   type: str
   sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
+results:
+  description: What has become of each of several controllers, in the order in which they were begun.
+  returned: with O(names) or O(label_selectors), once the controllers have been listed
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the controller.
+      type: str
+    changed:
+      description: Whether anything was changed for it.
+      type: bool
+    failed:
+      description: Whether it failed.
+      type: bool
+    skipped:
+      description: Whether it was left alone; RV(results[].msg) tells why.
+      type: bool
+    msg:
+      description: As RV(msg).
+      type: str
+    steps:
+      description: As RV(steps).
+      type: list
+      elements: dict
+    rollout:
+      description: As RV(rollout).
+      type: dict
+    failure:
+      description: As RV(failure), where it failed.
+      type: dict
 steps:
   description: What this task has changed in the cluster, in order. In check mode, what it would change.
-  returned: always, once the controller has been looked at
+  returned: with O(name), once the controller has been looked at
   type: list
   elements: dict
   contains:
@@ -273,7 +341,7 @@ steps:
     - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at: "2026-11-21T10:00:00Z"}
 rollout:
   description: Where the update stands.
-  returned: always, once the controller has been looked at
+  returned: with O(name), once the controller has been looked at
   type: dict
   contains:
     phase:

@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +34,15 @@ class Rolled(NamedTuple):
 
     seconds: float
     requests: int
+
+
+class ManyRolled(NamedTuple):
+    """What one task for many controllers took, the start of its Python included."""
+
+    seconds: float
+    requests: int
+    #: At most, in mebibytes.
+    memory: float
 
 
 class Playground:
@@ -58,22 +70,29 @@ class Playground:
 
     # What is rolled
 
-    def create_controller(self, replicas: int, image: str) -> Json:
-        """The ReplicationController foo, with all its pods ready; its manifest."""
-        spec = {"replicas": replicas, "selector": {"app": "foo"}, "template": _template("foo", image)}
-        metadata = {"name": "foo", "namespace": self.namespace, "labels": {"app": "foo"}}
+    def create_controller(self, replicas: int, image: str, name: str = "foo") -> Json:
+        """A ReplicationController; its manifest."""
+        spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image)}
+        metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
         manifest = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata, "spec": spec}
         self._core.create_namespaced_replication_controller(self.namespace, manifest)
-        _until(lambda: self._core.read_namespaced_replication_controller("foo", self.namespace), replicas)
         return manifest
 
-    def create_deployment(self, replicas: int, image: str, surge: str) -> None:
-        """The Deployment bar, with all its pods ready."""
+    def create_deployment(self, replicas: int, image: str, surge: int | str, name: str = "bar") -> None:
+        """A Deployment."""
         strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}
-        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "bar"}}, "template": _template("bar", image)}
-        manifest = {"metadata": {"name": "bar"}, "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1}}
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": _template(name, image)}
+        manifest = {"metadata": {"name": name}, "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1}}
         self._apps.create_namespaced_deployment(self.namespace, manifest)
-        _until(lambda: self._apps.read_namespaced_deployment("bar", self.namespace), replicas)
+
+    def until_ready(self) -> None:
+        """Wait until every pod that is asked for is available."""
+        lists = (self._core.list_namespaced_replication_controller, self._apps.list_namespaced_deployment)
+        deadline = time.monotonic() + PATIENCE
+        while any((it.status.available_replicas or 0) != it.spec.replicas for each in lists for it in each(self.namespace).items):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"pods are not available within {PATIENCE} s")
+            time.sleep(0.1)
 
     # Rolling it
 
@@ -91,19 +110,44 @@ class Playground:
             raise SystemExit("nothing was rolled")
         return Rolled(seconds, self._ours.so_far() - before)
 
-    def roll_deployment(self, image: str) -> Rolled:
-        """A rollout of bar by the Deployment controller, up to the end that `kubectl rollout status` waits for."""
+    def roll_many(self, **task: Any) -> ManyRolled:
+        """A task of the module for many controllers, as a process of its own: the module as Ansible runs it, without Ansible."""
+        before, began = self._ours.so_far(), time.perf_counter()
+        arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig, "namespace": self.namespace, **task,
+                                                        "_ansible_remote_tmp": self._folder.name}})
+        module = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
+        with open(Path(self._folder.name) / "result", "w+b") as output:
+            process = subprocess.Popen([sys.executable, "-m", module, arguments], stdout=output,
+                                       env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+            memory = 0
+            while process.poll() is None:
+                memory = max(memory, _most_memory(process.pid))
+                time.sleep(0.02)
+            seconds = time.perf_counter() - began
+            output.seek(0)
+            result = json.loads(output.read())
+        if process.returncode or not result["changed"]:
+            raise SystemExit(f"nothing was rolled: {result['msg']}")
+        return ManyRolled(seconds, self._ours.so_far() - before, memory / 1024)
+
+    def roll_deployments(self, image: str) -> Rolled:
+        """A rollout of all Deployments by their controller, up to the end that `kubectl rollout status` waits for."""
         before, began = self._peers.so_far(), time.perf_counter()
         patch = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}}
-        patched = self._apps.patch_namespaced_deployment("bar", self.namespace, patch)
-        version, list_them = patched.metadata.resource_version, self._apps.list_namespaced_deployment
+        listed = self._apps.list_namespaced_deployment(self.namespace)
+        for name in (waited_for := {it.metadata.name for it in listed.items}):
+            self._apps.patch_namespaced_deployment(name, self.namespace, patch)
         stream = kubernetes.watch.Watch().stream(
-            list_them, self.namespace, resource_version=version, timeout_seconds=PATIENCE
+            self._apps.list_namespaced_deployment, self.namespace, resource_version=listed.metadata.resource_version,
+            timeout_seconds=PATIENCE,
         )
         for event in stream:
-            if _is_complete(event["object"]):
+            it = event["object"]
+            if _is_complete(it) and it.spec.template.spec.containers[0].image == image:
+                waited_for.discard(it.metadata.name)
+            if not waited_for:
                 return Rolled(time.perf_counter() - began, self._peers.so_far() - before)
-        raise SystemExit(f"the Deployment was not rolled within {PATIENCE} s")
+        raise SystemExit(f"{len(waited_for)} Deployments were not rolled within {PATIENCE} s")
 
     def _client_kubeconfig(self) -> Json:
         """A kubeconfig for a new ServiceAccount that may edit what is in the namespace."""
@@ -135,9 +179,10 @@ def _is_complete(deployment: Any) -> bool:
     return (status.observed_generation or 0) >= deployment.metadata.generation and counts == {deployment.spec.replicas}
 
 
-def _until(read: Callable[[], Any], replicas: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while read().status.available_replicas != replicas:
-        if time.monotonic() > deadline:
-            raise SystemExit(f"no {replicas} available replicas within {PATIENCE} s")
-        time.sleep(0.1)
+def _most_memory(pid: int) -> int:
+    """The most that a process had so far, in kibibytes; 0 when it has ended. (A child's usage would count its parent's too.)"""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    except OSError:
+        return 0
+    return int((re.search(r"VmHWM:\s+(\d+)", status) or ["", "0"])[1])

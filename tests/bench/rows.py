@@ -40,6 +40,7 @@ def converged_task(bench: Bench) -> list[Row]:
     run, kubeconfig = bench.ansible.run, bench.kubeconfig
     with Playground(kubeconfig) as playground:
         definition = playground.create_controller(replicas=3, image="myimage:v1")
+        playground.until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "image": "myimage:v1"}
         ping, ours, theirs = in_turns(
             bench,
@@ -67,6 +68,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
         playground.create_deployment(pods, "myimage:v1", surge)
+        playground.until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
         versions = (f"myimage:v{number}" for number in itertools.count(2))
 
@@ -79,7 +81,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             "rollout of 100",
             lambda: playground.roll(**task, image=next(versions)),
             by_ansible,
-            lambda: playground.roll_deployment(next(versions)),
+            lambda: playground.roll_deployments(next(versions)),
         )
     seconds, requests = zip(*ours, strict=True)
     their_seconds, their_requests = zip(*theirs, strict=True)
@@ -92,7 +94,38 @@ def rollout_of_100(bench: Bench) -> list[Row]:
     ]
 
 
+def fleet(bench: Bench) -> list[Row]:
+    """100 controllers of 3 pods in one task, beside one controller in one task and 100 Deployments at once."""
+    count, pods = 100, 3
+    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single, Playground(bench.kubeconfig) as peers:
+        names = [f"foo-{number}" for number in range(count)]
+        for name in names:
+            ours.create_controller(pods, "myimage:v1", name)
+            peers.create_deployment(pods, "myimage:v1", 1, name)
+        single.create_controller(pods, "myimage:v1")
+        for each in (ours, single, peers):
+            each.until_ready()
+        versions = (f"myimage:v{number}" for number in itertools.count(2))
+        many, one, theirs = in_turns(
+            bench,
+            f"fleet of {count}",
+            lambda: ours.roll_many(names=names, concurrency=count, image=next(versions)),
+            lambda: single.roll_many(name="foo", image=next(versions)),
+            lambda: peers.roll_deployments(next(versions)),
+        )
+    allowed = [each.seconds + its.seconds for each, its in zip(one, theirs, strict=True)]
+    what = f"{count} controllers of {pods} pods in one task"
+    return [
+        Row(f"{what}", [each.seconds for each in many], "one such task + the Deployment controller", allowed, ratio_goal=1.5),
+        Row(f"{what}: memory at most", [each.memory for each in many], "one controller", [each.memory for each in one], unit="MiB",
+            count_goal=150),
+        Row(f"{what}: requests per controller", [each.requests / count for each in many], "one controller",
+            [each.requests for each in one], unit=""),
+    ]
+
+
 ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "converged-task": converged_task,
     "rollout-of-100": rollout_of_100,
+    "fleet": fleet,
 }

@@ -369,7 +369,7 @@ def uids(pods: t.Iterable[Json]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
 
-def eventually(condition: t.Callable[[], t.Any], what: str, seconds: float = 30) -> t.Any:
+def eventually(condition: t.Callable[[], t.Any], what: str, seconds: float = 120) -> t.Any:
     """Wait for a condition; fails with what was waited for."""
     end = time.monotonic() + seconds
     while not (result := condition()):

@@ -272,12 +272,13 @@ def test_foo_loses_the_mark_of_its_takeover(namespace, moment):
     if next:
         namespace.remove(next, policy="Orphan")
         eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
-    operations = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"},
-                  {"op": "add", "path": "/spec/replicas", "value": REPLICAS}]
-    operations += [{"op": "add", "path": f"{path}/kubernetes.io~1deployment", "value": label}
-                   for path in ("/spec/selector", "/spec/template/metadata/labels")]
-    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations, "application/json-patch+json")
-    namespace.until_available("foo", REPLICAS)
+    adopting = [{"op": "add", "path": f"{path}/kubernetes.io~1deployment", "value": label}
+                for path in ("/spec/selector", "/spec/template/metadata/labels")]
+    adopting.append({"op": "add", "path": "/spec/replicas", "value": REPLICAS})
+    opening = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
+    for operations in (adopting, opening):
+        namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations, "application/json-patch+json")
+        namespace.until_available("foo", REPLICAS)
     assert uids(pods_of(namespace)) == pods
     goes_on(namespace, namespace.roll(image="myimage:v2"))
 

@@ -243,7 +243,7 @@ def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certif
     content["clusters"][0]["cluster"]["certificate-authority-data"] = authority
 
     it = connect(kubeconfig=content)
-    it.renew()
+    it.renew(it.generation)
 
     assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == open_files
     assert bool(made) != has_memory
@@ -276,7 +276,7 @@ def test_renewing_reads_the_file_again(file):
     it = connect(kubeconfig=path)
     file("config", config(user={"token": "another"}))
 
-    it.renew()
+    it.renew(it.generation)
 
     assert it.headers()["Authorization"] == "Bearer another"
 
@@ -287,7 +287,7 @@ def test_renewing_reads_the_file_of_a_token_again(file):
     assert it.headers()["Authorization"] == "Bearer one"
     file("token", "two")
 
-    it.renew()
+    it.renew(it.generation)
 
     assert it.headers()["Authorization"] == "Bearer two"
 
@@ -309,7 +309,7 @@ def test_a_credential_plugin_is_asked_and_asked_again_when_renewing(file):
     it = connect(kubeconfig=config(user=credential_plugin(file, COUNTING)))
     first = it.headers()["Authorization"]
 
-    it.renew()
+    it.renew(it.generation)
 
     assert first.startswith("Bearer t")
     assert it.headers()["Authorization"] > first

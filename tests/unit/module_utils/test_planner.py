@@ -235,6 +235,8 @@ DELETE = "kubectl -n default get rc {0} -o yaml (delete it only if its pods are 
 OWNED = {"ownerReferences": [{"kind": "DeploymentConfig", "name": "web", "controller": True}]}
 LEFT_BY_KUBECTL = {"kubectl.kubernetes.io/next-controller-id": "bar", "kubectl.kubernetes.io/original-replicas": "4"}
 
+REPAIR = ("set the label kubernetes.io/deployment of selector and template to that of the pods, and replicas to their number; when "
+          "it has them all, remove priorityClassName from the template")
 RIVAL = ("its pods also match the selector of rival, which would take them at the takeover: give next_name, so that there is "
          "none")
 
@@ -296,14 +298,11 @@ REFUSED = {
     "foo's template is closed and the mark of the takeover is gone":
         (BACK, [closed()], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template "
          f"is closed by the priority class {CLOSED}, and pods may be without an owner", "",
-         "kubectl -n default edit rc foo: remove priorityClassName from the template, set the label kubernetes.io/deployment of "
-         "selector and template to that of the pods, and replicas to their number"),
+         f"kubectl -n default edit rc foo: {REPAIR}"),
     "foo's template is closed, the mark of the takeover is gone, and next is there":
         (BACK, [closed(), new(3)], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its "
          f"template is closed by the priority class {CLOSED}, and pods may be without an owner", "",
-         f"kubectl -n default delete rc {NEXT} --cascade=orphan; kubectl -n default edit rc foo: remove priorityClassName from "
-         "the template, set the label kubernetes.io/deployment of selector and template to that of the pods, and replicas to "
-         "their number"),
+         f"kubectl -n default delete rc {NEXT} --cascade=orphan; kubectl -n default edit rc foo: {REPAIR}"),
     "yes, -, else: another controller selects the pods that next would have":
         (UPDATE, [rc(), rc("rival"), rc("apart", label="another")], RIVAL, "",
          f"{ROLL} 'name=foo next_name={NEXT} image=myimage:v2'"),

@@ -136,13 +136,13 @@ BAD_INPUT = {
                            f"deployment_label_key '{'a' * 64}' is no label's key, such as kubernetes.io/deployment"),
     "percentage over 100": (V2 | {"max_surge": "101%"}, "max_surge 101% is over 100%"),
     "percentage that is no number": (
-        V2 | {"max_surge": "oops%"}, "max_surge 'oops%' is neither a number of replicas nor a percentage such as \"25%\""),
+        V2 | {"max_surge": "oops%"}, "max_surge 'oops%' is neither a number nor a percentage such as \"25%\""),
     "percentage of nothing": (
-        V2 | {"max_unavailable": "%"}, "max_unavailable '%' is neither a number of replicas nor a percentage such as \"25%\""),
+        V2 | {"max_unavailable": "%"}, "max_unavailable '%' is neither a number nor a percentage such as \"25%\""),
     "size below 0": (
-        V2 | {"max_unavailable": "-1"}, "max_unavailable '-1' is neither a number of replicas nor a percentage such as \"25%\""),
+        V2 | {"max_unavailable": "-1"}, "max_unavailable '-1' is neither a number nor a percentage such as \"25%\""),
     "size with a fraction": (
-        V2 | {"max_surge": "1.5"}, "max_surge '1.5' is neither a number of replicas nor a percentage such as \"25%\""),
+        V2 | {"max_surge": "1.5"}, "max_surge '1.5' is neither a number nor a percentage such as \"25%\""),
     "surge and unavailable both 0": (
         V2 | {"max_surge": "0", "max_unavailable": "0"},
         "max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1"),

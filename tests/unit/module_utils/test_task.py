@@ -58,7 +58,7 @@ def cluster(monkeypatch):
     def make(*items):
         gateways = []
 
-        def gateway(connected, namespace):
+        def gateway(connected, namespace, watches_pods=True):
             gateways.append(Gateway(SimulatedCluster(items), namespace))
             return gateways[-1]
 

@@ -1,0 +1,137 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Many controllers in one task, as Ansible runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+from namespace import eventually, manifest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import fleet, identity, request
+from ansible_collections.baton.kubernetes.plugins.module_utils.driver import Clock
+
+NAMES = [f"foo-{number}" for number in range(8)]
+
+
+def make(namespace, *names, replicas=2, **metadata):
+    for name in names:
+        namespace.create("replicationcontrollers", manifest(replicas, "myimage:v1", name, **metadata))
+    for name in names:
+        namespace.until_available(name, replicas)
+
+
+def command(namespace, **options):
+    arguments = json.dumps({"namespace": namespace.name, **options})
+    return ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", arguments]
+
+
+def rolled(namespace, environment, check=True, **options):
+    """The result of an ad-hoc task, and what it showed."""
+    process = subprocess.run(command(namespace, **options), env=environment, capture_output=True, text=True, timeout=300)
+    assert (process.returncode == 0) == check, process.stdout + process.stderr
+    return json.loads(process.stdout.partition("=>")[2]), process.stderr
+
+
+def images(namespace, names=NAMES):
+    return {name: namespace.rc(name)["spec"]["template"]["spec"]["containers"][0]["image"] for name in names}
+
+
+def test_all_at_once_with_one_watch(namespace):
+    """Every one of them keeps its promises, as if it were alone."""
+    make(namespace, *NAMES)
+    params = {option: spec.get("default") for option, spec in request.ARGUMENT_SPEC.items()}
+    params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2", "concurrency": len(NAMES)}
+    many, gateway, began = fleet.Fleet.from_params(params), namespace.gateway(), time.monotonic()
+    gateway._watches_pods = False
+
+    with namespace.observer() as observer:
+        result = fleet.run(many, many.requests(params, gateway), gateway, Clock())
+    gateway.close()
+
+    assert set(images(namespace).values()) == {"myimage:v2"} and namespace.rcs() == NAMES
+    assert len(observer.new) == 2 * len(NAMES) and observer.restarts == 0
+    assert observer.fewest_ready >= 2 * len(NAMES) and observer.most_pods <= 3 * len(NAMES)
+    assert not set(observer.controllers_deleted) & set(NAMES)
+    assert [each["rollout"]["phase"] for each in result["results"]] == ["complete"] * len(NAMES)
+    assert gateway.requests["WATCH"] <= 1 + (time.monotonic() - began) // 60
+
+
+def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
+    """The image is for those that run its repository; killed in the middle, the same task goes on with all of them."""
+    make(namespace, *NAMES[:4], labels={"tier": "backend"})
+    namespace.create("replicationcontrollers", manifest(1, "other:v1", "other", labels={"tier": "backend"}))
+    options = {"label_selectors": ["tier in (backend)"], "image": "myimage:v2-slow", "concurrency": 3}
+    process = subprocess.Popen(command(namespace, **options), env=ansible_environment, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, start_new_session=True)
+    eventually(lambda: len(namespace.rcs()) >= 7, "three updates that have begun")
+    os.killpg(process.pid, 9)
+    process.wait()
+
+    result, lines = rolled(namespace, ansible_environment, **options)
+
+    assert result["changed"] and set(images(namespace, NAMES[:4]).values()) == {"myimage:v2-slow"}
+    assert namespace.rcs() == [*NAMES[:4], "other"] and images(namespace, ["other"]) == {"other": "other:v1"}
+    assert [(each["name"], each["msg"]) for each in result["results"] if each["skipped"]] == [
+        ("other", "it does not run myimage")]
+    assert all(f"localhost | {name}: " in lines for name in NAMES[:4])
+    again, _lines = rolled(namespace, ansible_environment, **options)
+    assert not again["changed"] and again["msg"] == "4 of 5 controllers are as wanted (0 changed), 1 skipped (other)"
+
+
+def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_environment):
+    """In the order of an annotation, one after the other; what fails is rolled back, and each tells how it ended."""
+    key = "example.com/wave"
+    for name, wave in (("foo-0", "10"), ("foo-1", "1"), ("foo-2", "2")):
+        make(namespace, name, annotations={key: wave})
+    options = {"names": NAMES[:3], "order_annotation": key, "concurrency": 1, "on_failure": "rollback", "image": "myimage:v2"}
+    namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
+
+    result, _lines = rolled(namespace, ansible_environment, check=False, failure_grace=0, **options)
+
+    assert [(each["name"], each["failed"], each["skipped"]) for each in result["results"]] == [
+        ("foo-1", False, False), ("foo-2", True, False), ("foo-0", False, True)]
+    assert images(namespace, NAMES[:3]) == {"foo-0": "myimage:v1", "foo-1": "myimage:v2", "foo-2": "myimage:v1"}
+    assert "1 of 3 controllers failed (foo-2)" in result["msg"] and "not-there" in result["msg"]
+    assert result["results"][1]["failure"]["next_command"]
+
+
+def test_in_check_mode_nothing_changes(namespace, ansible_environment):
+    make(namespace, *NAMES[:2])
+
+    process = subprocess.run([*command(namespace, names=NAMES[:2], image="myimage:v2"), "--check"], env=ansible_environment,
+                             capture_output=True, text=True, timeout=300, check=True)
+
+    result = json.loads(process.stdout.partition("=>")[2])
+    assert result["changed"] and all(each["steps"] for each in result["results"])
+    assert set(images(namespace, NAMES[:2]).values()) == {"myimage:v1"}
+
+
+@pytest.mark.parametrize("options, sentence", [
+    ({"names": ["foo"], "name": "foo"}, "name and names is given: give one of name, names and label_selectors"),
+    ({"label_selectors": ["app=nobody"]}, "no ReplicationController matches app=nobody"),
+    ({"label_selectors": ["no selector!"]}, "unable to parse requirement"),
+    ({"names": ["not-there"]}, "there is no such ReplicationController"),
+    ({"names": ["Not A Name"]}, "is no object's name"),
+])
+def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, options, sentence):
+    process = subprocess.run(command(namespace, image="myimage:v2", **options), env=ansible_environment, capture_output=True,
+                             text=True, timeout=300)
+
+    assert process.returncode and sentence in process.stdout and "Traceback" not in process.stdout + process.stderr
+
+
+def test_a_rollback_of_all_that_are_being_updated(namespace, ansible_environment):
+    make(namespace, *NAMES[:3], labels={"tier": "backend"})
+    rolled(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
+    assert all(identity.DESIRED in namespace.rc(name)["metadata"]["annotations"] for name in NAMES[:2])
+
+    result, _lines = rolled(namespace, ansible_environment, label_selectors=["tier=backend"], state="rolled_back")
+
+    assert [each["skipped"] for each in result["results"]] == [False, False, True]
+    assert set(images(namespace, NAMES[:3]).values()) == {"myimage:v1"} and namespace.rcs() == NAMES[:3]

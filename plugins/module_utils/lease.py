@@ -91,6 +91,8 @@ class Lease:
         On the same machine that is known at once; elsewhere it shows by the next renewal. Raises RolloutError that names the
         holder.
         """
+        if self._put(None):  # as a rule there is none
+            return
         began = changed_at = self._elapsed()
         seen: Json | None = None
         was_renewed = told = False

@@ -373,9 +373,9 @@ def _refuse_going_or_broken(request: Request, foo: Controller, next: Controller 
         raise RolloutError(
             f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template is closed by "
             f"the priority class {takeover.CLOSED}, and pods may be without an owner", where=_where(request),
-            next_command=f"{orphan}kubectl -n {request.namespace} edit rc {foo.name}: set the label {request.label_key} of selector "
-            f"and template to that of the pods, and replicas to their number; when it has them all, remove priorityClassName from "
-            f"the template")
+            next_command=f"{orphan}kubectl -n {request.namespace} edit rc {foo.name}: set the label {request.label_key} of "
+            f"selector and template to that of the pods, and replicas to their number; when it has them all, remove "
+            f"priorityClassName from the template")
 
 
 def _refuse_rivals(request: Request, seen: Observed, template: Json, name: str) -> None:

@@ -155,7 +155,7 @@ def run(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
         futures = [executor.submit(rolling.one, request) for request in requests]
         try:
-            while concurrent.futures.wait(futures, 0).not_done and not shared.broken:
+            while concurrent.futures.wait(futures, NEWS if shared.broken else 0).not_done:
                 shared.pass_on_news(NEWS)
         finally:
             shared.end(RolloutError("stopped"))  # before the executor waits for them
@@ -233,6 +233,8 @@ class _Shared:
 
     def pass_on_news(self, seconds: float) -> None:
         """Wait for news that long, and wake the drivers of what they are about."""
+        if self.broken:
+            return
         try:
             heard = self.gateway.wait(seconds)
         except RolloutError as error:

@@ -164,9 +164,17 @@ def ends_with_ansible() -> t.Iterator[None]:
 
 
 def _thread(target: t.Callable[[], None]) -> threading.Thread:
-    """One that has been started, with the context that Display needs."""
+    """One that has been started, with the context that Display needs, and deaf to signals.
+
+    The kernel may give a signal to any thread that takes it. Python acts on it in the main thread only, which waits for the
+    module and would not wake up: one Ctrl-C in ten was lost that way on a busy machine.
+    """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
-    thread.start()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return thread
 
 

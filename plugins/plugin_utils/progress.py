@@ -42,14 +42,14 @@ class Here:
         self._path = path
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """What stands there from that byte on; the file goes with the last look."""
+        """What stands there from that byte on; the file goes with the last look, or when it is complete."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(offset)
                 found = file.read()
         except (FileNotFoundError, PermissionError):  # not yet, or it is another user's
             return b""
-        if is_last:
+        if is_last or os.path.basename(self._path).encode() in found:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
         return found
@@ -75,7 +75,7 @@ class There:
         self._path = path
 
     def read(self, offset: int, is_last: bool) -> bytes:
-        """What stands there from that byte on, or nothing after some time; the file goes when it is complete.
+        """What stands there from that byte on, or nothing after some time; the file goes as above.
 
         Raises AnsibleError when the connection fails.
         """

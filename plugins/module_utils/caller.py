@@ -19,6 +19,8 @@ import time
 
 #: Seconds without a sign of life of a reader that has given one before. A network that is cut closes nothing.
 SILENCE = 60.0
+#: Seconds within which a reader has been heard for the first time, if there is one that can read.
+FIRST_HEARD = 5.0
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -67,13 +69,13 @@ class _File:
     @classmethod
     def create(cls, path: str | None) -> _File | None:
         """A file that was not there before and that nobody but the reader may read; None where that is impossible."""
-        if not path:
+        user = os.environ.get("SUDO_UID", "")
+        if not path or user.isdecimal() and int(user) not in (0, os.geteuid()) and os.geteuid() != 0:
             return None
         try:
             file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
         except OSError:
             return None
-        user = os.environ.get("SUDO_UID", "")
         if os.geteuid() == 0 and user.isdecimal():
             with contextlib.suppress(OSError):
                 os.fchown(file, int(user), -1)  # whose connection it is
@@ -84,6 +86,7 @@ class _File:
         self._lock = threading.Lock()
         self._is_empty = True
         self._changed = os.fstat(file).st_mtime_ns
+        self._created_at = time.monotonic()
         self._heard_at: float | None = None
 
     def write(self, line: str) -> None:
@@ -105,7 +108,8 @@ class _File:
 
     def close(self, is_read: bool) -> None:
         """The end of the lines. Who reads them removes the file; where there is nobody or nothing to read, it goes at once."""
-        if is_read and not self._is_empty:
+        is_late = self._heard_at is None and time.monotonic() - self._created_at > FIRST_HEARD
+        if is_read and not is_late and not self._is_empty:
             self.write(os.path.basename(self._path))
         else:
             with contextlib.suppress(OSError):

@@ -29,11 +29,11 @@ LONGEST_LINE = 500
 #: Seconds between two looks whether Ansible is still there.
 WATCH = 0.5
 #: Seconds that the last lines may take once the module has ended.
-LAST_LINES = 4.0
+LAST_LINES = 10.0
 
 
 class Here:
-    """The file, on this machine."""
+    """The file, on this machine. Each look touches it, which tells the module that somebody reads."""
 
     #: Seconds between two looks at the file: what a person does not notice.
     pause = 0.1
@@ -47,6 +47,7 @@ class Here:
             with open(self._path, "rb") as file:
                 file.seek(offset)
                 found = file.read()
+            os.utime(self._path)
         except (FileNotFoundError, PermissionError):  # not yet, or it is another user's
             return b""
         if is_last or os.path.basename(self._path).encode() in found:
@@ -58,28 +59,29 @@ class Here:
 class There:
     """The file, at the other end of a connection that has a shell.
 
-    A look waits there for news, so that few commands are needed, and touches the file, which tells the module that somebody
-    reads: a network that is cut closes nothing.
+    A look waits there for news, so that few commands are needed. Its touch matters here: a network that is cut closes nothing.
     """
 
     #: Between two looks: each may need a login of its own.
     pause = 0.3
-    #: Turns of 0.2 s that a look waits for news. Before the first ones the module may end without any.
-    turns_before, turns = 2, 10
+    #: Turns of 0.2 s that a look waits for news: few at first, since the module may end without any.
+    turns, first_turns, first_looks = 10, 2, 20
 
     def __init__(self, action: ActionBase, path: str) -> None:
         # Copies without become: the connection keeps the state of a login and of sudo, which is the module's.
         self._action = copy.copy(action)
         self._action._connection = copy.copy(action._connection)
-        self._action._connection.become = None
+        self._action._connection.set_become_plugin(None)
         self._path = path
+        self._looks = 0
 
     def read(self, offset: int, is_last: bool) -> bytes:
         """What stands there from that byte on, or nothing after some time; the file goes as above.
 
         Raises AnsibleError when the connection fails.
         """
-        turns = 0 if is_last else self.turns if offset else self.turns_before
+        self._looks += 1
+        turns = 0 if is_last else self.turns if offset or self._looks > self.first_looks else self.first_turns
         answer = self._action._low_level_execute_command(self._command(offset, turns, is_last), sudoable=False)
         return answer["stdout"].replace("\r\n", "\n").encode(errors="replace")
 
@@ -167,7 +169,8 @@ def _thread(target: t.Callable[[], None]) -> threading.Thread:
     """One that has been started, with the context that Display needs, and deaf to signals.
 
     The kernel may give a signal to any thread that takes it. Python acts on it in the main thread only, which waits for the
-    module and would not wake up: one Ctrl-C in ten was lost that way on a busy machine.
+    module and would not wake up: one Ctrl-C in five was lost that way on a busy machine. What the thread starts is deaf too,
+    which ends by itself within two seconds.
     """
     thread = threading.Thread(target=contextvars.copy_context().run, args=(target,), daemon=True)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))

@@ -21,9 +21,15 @@ def alive(pid: int) -> bool:
         return False
 
 
-def environments(variable: str, value: str) -> list[dict[str, str]]:
-    """The environments of all processes in which a variable has that value, also at the other end of ssh."""
-    found = []
+def ancestors(pid: int) -> list[int]:
+    """What has started a process, and what has started that."""
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return [parent, *ancestors(parent)] if parent > 1 else []
+
+
+def with_environment(variable: str, value: str) -> dict[int, dict[str, str]]:
+    """The processes in whose environment a variable has that value, also at the other end of ssh: the whole of it by number."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             entries = path.read_bytes().decode(errors="replace").split("\0")
@@ -31,5 +37,5 @@ def environments(variable: str, value: str) -> list[dict[str, str]]:
             continue
         environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
         if environment.get(variable) == value:
-            found.append(environment)
+            found[int(path.parent.name)] = environment
     return found

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from conftest import cannot_run
 from namespace import eventually
-from proc import alive, descendants, environments
+from proc import alive, ancestors, descendants, with_environment
 
 STEP = re.compile(r"(?P<host>[^ ]+) \| (?P<line>(annotate|create|scale|rename|delete|restore) .*)")
 #: A callback that writes the whole output for a program, under the name of the one in ansible.posix.
@@ -177,42 +177,63 @@ def test_as_another_user(namespace, play, variables, other_user, cluster):
     access = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token, "validate_certs": False}
 
     process = play({"h1": {**variables, "ansible_python_interpreter": python}}, of_task=become, update_period=3, **access)
-    (module,) = eventually(lambda: environments_of_module(namespace), "a module")
-    eventually(lambda: Path(module["BATON_PROGRESS"]).exists(), "its file")
-    assert Path(module["BATON_PROGRESS"]).stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    _pid, file = eventually(lambda: module_of(namespace), "a module")
+    eventually(file.exists, "its file")
+    assert file.stat().st_uid == pwd.getpwnam("nobody").pw_uid
     _stdout, stderr = ended(process)
 
-    assert len(steps_in(stderr)) > 9 and not Path(module["BATON_PROGRESS"]).exists()
+    assert len(steps_in(stderr)) > 9 and not file.exists()
 
 
-def environments_of_module(namespace):
-    """Those of the module's processes, once there are some."""
-    found = [each for each in environments("BATON_TEST", namespace.name) if "BATON_PROGRESS" in each]
-    return found[:1]
+def module_of(namespace):
+    """Number and file of lines of the module's process, or of a shell above it; None as long as there is none."""
+    processes = with_environment("BATON_TEST", namespace.name)
+    return next(((pid, Path(each["BATON_PROGRESS"])) for pid, each in processes.items() if "BATON_PROGRESS" in each), None)
 
 
 @pytest.mark.parametrize("kill", ["SIGKILL", "SIGHUP", "SIGINT", "SIGTERM"])
 def test_killed_here_it_ends_there(namespace, play, ssh, tmp_path, kill):
     """SIGKILL and SIGHUP of the process group: AWX cancels, a terminal is closed. The others: Ctrl-C, kill."""
     namespace.make_foo(3)
-    process = play({"h1": ssh}, image="myimage:v2-slow")
-    for line in process.stderr:
-        if "| scale " in line:
-            break
-    ours = descendants(process.pid)
-    (module,) = environments_of_module(namespace)
-    assert Path(module["BATON_PROGRESS"]).exists()
+    process = half_way(play({"h1": ssh}, image="myimage:v2-slow"))
+    ours, (_pid, file) = descendants(process.pid), module_of(namespace)
+    assert file.exists()
 
     if kill in ("SIGKILL", "SIGHUP"):
         os.killpg(process.pid, signal.Signals[kill])
     else:
         process.send_signal(signal.Signals[kill])
 
-    eventually(lambda: not environments("BATON_TEST", namespace.name), "the end of the module", seconds=20)
+    eventually(lambda: not module_of(namespace), "the end of the module", seconds=20)
     eventually(lambda: not any(map(alive, ours)), "the end of Ansible", seconds=20)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     time.sleep(3)
     assert generations == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     assert len(generations) == 2
-    assert not Path(module["BATON_PROGRESS"]).exists() and left_in(tmp_path) == []
+    assert not file.exists() and left_in(tmp_path) == []
+
+
+def half_way(process):
+    """The same, after its first change of a size."""
+    for line in process.stderr:
+        if "| scale " in line:
+            return process
+    raise AssertionError("it has ended")
+
+
+@pytest.mark.long
+def test_a_network_that_is_cut_ends_it(namespace, play, ssh):
+    """Nothing is closed then: the session at the other end stands still, and with it all that comes from here."""
+    namespace.make_foo(4)
+    process = half_way(play({"h1": ssh}, update_period=30))
+    pid, file = module_of(namespace)
+    session = next(each for each in ancestors(pid) if "sshd" in Path(f"/proc/{each}/comm").read_text())
+
+    os.kill(session, signal.SIGSTOP)
+    try:
+        eventually(lambda: not module_of(namespace), "the end of the module", seconds=120)
+        assert not file.exists() and len(namespace.rcs()) == 2
+    finally:
+        os.kill(session, signal.SIGCONT)
+        process.communicate()

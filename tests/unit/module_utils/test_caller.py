@@ -78,6 +78,23 @@ def test_where_nobody_reads_nothing_is_left(path):
     assert not path.exists()
 
 
+def test_where_nobody_was_able_to_read_nothing_is_left(path, clock):
+    with Caller() as ansible:
+        ansible.say("one")
+        clock[0] += caller.FIRST_HEARD + 1
+
+    assert not path.exists()
+
+
+def test_with_sudo_from_one_user_to_another_nobody_is_told(path, monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setattr(caller.os, "geteuid", lambda: 65533)
+
+    with Caller() as ansible:
+        ansible.say("one")
+        assert not path.exists()
+
+
 @pytest.mark.parametrize("name", [None, "/not/there/progress"])
 def test_without_a_file_nobody_is_told(path, monkeypatch, name):
     monkeypatch.delenv("BATON_PROGRESS")

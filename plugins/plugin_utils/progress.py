@@ -15,6 +15,7 @@ import contextlib
 import contextvars
 import copy
 import multiprocessing
+import multiprocessing.context
 import os
 import shlex
 import signal
@@ -151,6 +152,8 @@ def ends_with_ansible() -> t.Iterator[None]:
     does not hit them, and the module would go on to its end.
     """
     parent = multiprocessing.parent_process()
+    if isinstance(multiprocessing.current_process(), multiprocessing.context.ForkServerProcess):
+        parent = None  # the one who forks is another one then, and stays; no Ansible does so yet
     ended = threading.Event()
 
     def watch() -> None:

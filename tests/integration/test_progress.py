@@ -137,20 +137,20 @@ def test_a_loop_that_is_delegated(namespace, play, ssh):
 @pytest.mark.parametrize("quiet", [
     {"progress": False}, {"of_task": {"no_log": True}}, {"of_task": {"async": 60, "poll": 1}}, {"options": ["--check"]},
 ], ids=str)
-def test_silent_where_nobody_looks_or_wants_to(namespace, play, variables, quiet):
+def test_silent_where_nobody_looks_or_wants_to(namespace, play, ssh, quiet):
     namespace.make_foo(1)
 
-    stdout, stderr = ended(play({"h1": variables}, **quiet))
+    stdout, stderr = ended(play({"h1": ssh}, **quiet))
 
     assert "changed=" in stdout and steps_in(stderr) == steps_in(stdout) == []
 
 
-def test_output_for_a_program_stays_one(namespace, play, variables, tmp_path):
+def test_output_for_a_program_stays_one(namespace, play, ssh, tmp_path):
     namespace.make_foo(1)
     (tmp_path / "json.py").write_text(JSON_CALLBACK)
     environment = {"ANSIBLE_CALLBACK_PLUGINS": str(tmp_path), "ANSIBLE_STDOUT_CALLBACK": "json"}
 
-    stdout, stderr = ended(play({"h1": variables}, environment=environment))
+    stdout, stderr = ended(play({"h1": ssh}, environment=environment))
 
     assert json.loads(stdout) and steps_in(stderr) == []
 

@@ -142,7 +142,10 @@ def test_a_look_that_fails_is_tried_again(shown, monkeypatch):
 
 def test_lines_that_cannot_be_shown_are_read_all_the_same(monkeypatch):
     """The module takes a reader that has fallen silent for a sign that Ansible has gone."""
-    monkeypatch.setattr(progress, "_show", lambda line: (_ for _ in ()).throw(BrokenPipeError))
+    def show(line):
+        raise BrokenPipeError(line)
+
+    monkeypatch.setattr(progress, "_show", show)
     source = Played(b"one\n", b"two\n", b"three\n")
 
     follow(source)

@@ -4,8 +4,7 @@
 
 """Shows the module's progress lines on the terminal while it runs, and ends it when Ansible is gone.
 
-Decides nothing: without this file the result is the same. The module writes lines to a file, a helper thread here reads it.
-Only an action plugin can print while a task runs, and only by Display: a worker process has no terminal.
+Decides nothing: without this file the result is the same. Only an action plugin can print while a task runs.
 
 Where the module would run on this machine, with this Python, its code is first asked here whether there is anything to do:
 of what a converged task costs, a tenth is the question itself, the rest is packing the module and starting another Python.
@@ -14,15 +13,9 @@ of what a converged task costs, a tenth is the question itself, the rest is pack
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import json
-import multiprocessing
-import os
-import signal
-import stat
+import secrets
 import sys
-import tempfile
-import threading
 import typing as t
 
 from ansible import constants as C
@@ -32,9 +25,12 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-#: Seconds between two looks at the file; what a person does not notice.
-INTERVAL = 0.1
-LONGEST_LINE = 500
+from ..plugin_utils import progress
+
+#: Where another user of the same machine can write, with sudo or at the other end of ssh.
+SHARED_FOLDER = "/tmp"
+#: Callbacks that write the whole output for a program.
+MACHINES_READ = ("json", "jsonl")
 
 
 class ActionModule(ActionBase):
@@ -46,25 +42,35 @@ class ActionModule(ActionBase):
         super().run(tmp, task_vars)
         if self._is_here(task_vars or {}) and (result := self._look()):
             return result
-        if self._connection.transport == "local" and not self._task.become:
+        if self._is_known() and not self._task.become:
             self._connection.set_option("pipelining", True)  # else Ansible writes the options, secrets too, to a file
-        if not self._shows_progress():
-            return self._execute_module(task_vars=task_vars, wrap_async=bool(self._task.async_val))
-        with tempfile.TemporaryDirectory(dir=C.DEFAULT_LOCAL_TMP, ignore_cleanup_errors=True) as folder:
-            path = os.path.join(folder, "progress")
-            environment = {"BATON_PROGRESS": path}
-            prefix = str((task_vars or {}).get("inventory_hostname", ""))
-            ended = threading.Event()
-            context = contextvars.copy_context()
-            helper = threading.Thread(target=context.run, args=(_follow, path, prefix, ended), daemon=True)
-            self._task.environment.append(environment)
-            helper.start()
-            try:
+        if self._task.async_val:
+            return self._execute_module(task_vars=task_vars, wrap_async=True)
+        with progress.ends_with_ansible():
+            if not self._shows_progress():
                 return self._execute_module(task_vars=task_vars)
-            finally:
-                self._task.environment.remove(environment)
-                ended.set()
-                helper.join(4)
+            return self._show_progress(task_vars or {})
+
+    def _show_progress(self, task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Run the module and print its lines as they come."""
+        is_local = self._connection.transport == "local"
+        folder = C.DEFAULT_LOCAL_TMP if is_local and not self._task.become else SHARED_FOLDER
+        name = f"baton-progress-{secrets.token_hex(16)}"
+        path = f"{folder}/{name}"
+        source = progress.Here(path) if is_local else progress.There(self, path)
+        follower = progress.Follower(source, name, prefix=str(task_vars.get("inventory_hostname", "")))
+        environment = {"BATON_PROGRESS": path}
+        self._task.environment.append(environment)
+        result: dict[str, t.Any] = {"failed": True}
+        try:
+            result = self._execute_module(task_vars=task_vars)
+            return result
+        finally:
+            self._task.environment.remove(environment)
+            follower.stop(has_lines=bool(result.get("changed") or result.get("failed")))
+
+    def _is_known(self) -> bool:
+        return self._connection.transport in ("local", "ssh")
 
     def _is_here(self, task_vars: dict[str, t.Any]) -> bool:
         """Whether the module would run as this user on this machine, with this Python and this environment."""
@@ -100,56 +106,11 @@ class ActionModule(ActionBase):
             return None
 
     def _shows_progress(self) -> bool:
-        """Not where nobody looks (async), where a machine reads, where it is unwanted, or where the file is elsewhere."""
+        """Not where a machine reads, where it is unwanted, or where the file is out of reach."""
         return not (
-            self._task.async_val
-            or self._task.check_mode
+            self._task.check_mode
             or self._task.no_log
-            or self._connection.transport != "local"
-            or self._task.become
-            or C.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] == "json"
+            or not self._is_known()
+            or C.DEFAULT_STDOUT_CALLBACK.rpartition(".")[2] in MACHINES_READ
             or not boolean(self._task.args.get("progress", True), strict=False)
         )
-
-
-def _follow(path: str, prefix: str, ended: threading.Event) -> None:
-    """Print each line as it comes, until the module has ended.
-
-    An exception in this thread would be shown as a warning in the middle of the output, so that nothing may leave it.
-    """
-    parent = multiprocessing.parent_process()
-    offset, last = 0, False
-    while not last:
-        last = ended.wait(INTERVAL)
-        try:
-            if parent and os.getppid() != parent.pid:
-                # Ansible was killed (AWX does so); workers are sessions of their own, nobody else would end the module.
-                os.killpg(os.getpgrp(), signal.SIGTERM)
-            with open(path, "rb") as file:
-                file.seek(offset)
-                lines = file.read().rpartition(b"\n")[0]
-            if lines:
-                offset += len(lines) + 1
-                for line in lines.decode(errors="replace").splitlines():
-                    text = "".join(char for char in line if char.isprintable())
-                    _show(f"{prefix} | {text[:LONGEST_LINE]}")
-        except FileNotFoundError:
-            continue
-        except Exception as error:
-            Display().vvv(f"progress lines have ended: {error!r}")
-            return
-
-
-def _show(line: str) -> None:
-    """Print one line to Ansible's standard error.
-
-    Into a pipe it is written from here: Display would have Ansible's main process write it, and there, when the reader is
-    gone (`2>&1 | head`), the error ends the thread that takes results, so that Ansible waits for ever.
-    Raises OSError when the pipe's reader is gone.
-    """
-    stderr = f"/proc/{os.getppid()}/fd/2"
-    if not os.path.exists(stderr) or not stat.S_ISFIFO(os.stat(stderr).st_mode):
-        Display().display(line, stderr=True)
-        return
-    with open(stderr, "w", encoding="utf-8", errors="replace") as pipe:
-        pipe.write(f"{line}\n")

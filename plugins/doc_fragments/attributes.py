@@ -11,6 +11,9 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options: {}
 attributes:
+  async:
+    description: Can be run with the C(async) keyword.
+    support: full
   check_mode:
     description: Can run in check mode and tell what it would do, without changing anything.
   diff_mode:

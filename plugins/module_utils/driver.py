@@ -33,6 +33,8 @@ Json = dict[str, t.Any]
 LOOK_AT_PODS = 1.0
 #: Seconds between two Events about sizes.
 EVENTS_APART = 1.0
+#: Seconds between two progress lines about sizes alone.
+TOLD_APART = 1.0
 #: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
 FLICKER = 2.0
 #: The same step planned more often than that: somebody else undoes it.
@@ -132,7 +134,7 @@ class _Run:
         self.best_at = self.began
         self.grown = False
         self.scaled = 0
-        self.told = ""
+        self.told, self.told_at = "", self.began - TOLD_APART
         self.told_causes: set[str] = set()
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self.fatal: dict[str, tuple[float, float]] = {}
@@ -334,13 +336,14 @@ class _Run:
         self.gateway.wait(min(left, LOOK_UP))
 
     def tell(self, wait: Wait, causes: list[diagnosis.Cause]) -> None:
-        if wait.until != self.told:
-            self.told = wait.until
-            self.say(f"waiting: {wait.until}")
-        for cause in causes:
-            if cause.kind not in self.told_causes:
-                self.told_causes.add(cause.kind)
-                self.say(f"waiting: {cause.sentence}")
+        """A line for what has changed: a new cause at once, sizes as they are every TOLD_APART seconds."""
+        now = self.clock.monotonic()
+        new = [cause for cause in causes if cause.kind not in self.told_causes]
+        if new or wait.until != self.told and now - self.told_at >= TOLD_APART:
+            self.told, self.told_at = wait.until, now
+            for cause in new or [None]:
+                self.say(report.waiting(wait.until, self.request.namespace, *((cause.pod, cause.sentence) if cause else ())))
+            self.told_causes.update(cause.kind for cause in new)
 
     def causes(self, seen: Observed) -> list[diagnosis.Cause]:
         """What keeps the pods of the one that grows from becoming available, old pods that do not go included."""

@@ -115,6 +115,16 @@ def line(step: Step) -> str:
     return f"{step.action} {step.name}: {change}"
 
 
+def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
+    """One line of progress while there is nothing to do: the sizes, and why pods do not become available, where that is known.
+
+    pod is the one that cause, a sentence, is about; "" where it is the controller.
+    """
+    if pod:
+        cause = cause.replace(f"pod {pod}", f"pod {namespace}/{pod}", 1)
+    return "; ".join(filter(None, (f"waiting: {until}", cause)))
+
+
 def sentence(request: Request, seen: Observed) -> str:
     """What has become of the user's controller, when something was done."""
     survivor = seen.foo or seen.next

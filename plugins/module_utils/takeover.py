@@ -108,7 +108,7 @@ def finish(request: Request, seen: Observed) -> Decision:
         return scale(foo, 0, Action.RESTORE)
     if not foo.is_empty:
         # Also before next goes: a controller manager that has not seen foo's new selector yet would adopt next's pods.
-        return Wait(f"{foo.name} is parked")
+        return Wait(f"the controller manager sees that {foo.name} is empty")
     if seen.next is not None and seen.next.uid == mark["uid"]:
         return _release(seen.next)
     return _flip(foo, mark)

@@ -7,11 +7,10 @@
 from __future__ import annotations
 
 import os
-import select
-import signal
 import typing as t
 
 from . import driver, fleet, report
+from .caller import Caller
 from .connection import Connection
 from .gateway import KubernetesGateway, SimulatedGateway
 from .observed import observe
@@ -27,8 +26,8 @@ def update(params: Json, check_mode: bool, diff: bool) -> Json:
         if check_mode:
             result = _simulate(many, params, gateway)
         else:
-            with _Stop() as stop:
-                result = _run(many, params, gateway, _progress(), stop.reason)
+            with Caller() as caller:
+                result = _run(many, params, gateway, caller.say, caller.reason_to_stop)
     finally:
         gateway.close()
     return t.cast(Json, _with_diff(result, diff))
@@ -85,37 +84,3 @@ def _with_diff(result: Json | None, diff: bool) -> Json | None:
     if result and not diff:
         del result["diff"]
     return result
-
-
-class _Stop:
-    """Tells why the task should end: a signal, or nobody reads its result any more (Ansible was killed, ssh has ended)."""
-
-    def __enter__(self) -> _Stop:
-        self._reason = ""
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._take)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
-
-    def _take(self, number: int, frame: object) -> None:
-        self._reason = signal.Signals(number).name
-
-    def reason(self) -> str:
-        poll = select.poll()  # a new one each time, since several threads ask
-        poll.register(1, 0)
-        if not self._reason and any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0)):
-            self._reason = "Ansible has ended"
-        return self._reason
-
-
-def _progress() -> t.Callable[[str], None]:
-    """Write each line at once to the file that the action plugin reads; without one, nobody is told."""
-    path = os.environ.get("BATON_PROGRESS")
-    try:
-        file = open(path, "a", encoding="utf-8", buffering=1) if path else None
-    except OSError:
-        file = None
-    return (lambda line: t.cast(None, file.write(f"{line}\n"))) if file else (lambda line: None)

@@ -203,8 +203,11 @@ options:
     default: 0
   progress:
     description:
-      - Whether to show a line for each step and each wait on the terminal (standard error) while the task runs.
-      - Shown with a local connection; never with C(async), C(no_log), in check mode, or when the output is read as JSON.
+      - Whether to show a line for each step, and for what is waited for, on the terminal (standard error) while the task runs.
+      - Shown where the connection is local or V(ssh), with C(become) if one of the two users is root; never with C(async) or
+        C(no_log), in check mode, or when the output is read as JSON.
+      - Over ssh a task that has shown lines ends when it has not heard of Ansible for 60 seconds, so that it does not go on
+        behind a network that is cut.
     type: bool
     default: true
 notes:

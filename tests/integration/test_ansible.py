@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from namespace import eventually, manifest
+from proc import alive, descendants
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,7 +135,7 @@ def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     (cause,) = result["failure"]["causes"]
     assert cause["kind"] == "crash" and cause["message"] in result["msg"]
     assert cause["suggestion"] not in result["msg"]  # its pod is gone
-    assert f"waiting: {cause['place']}: CrashLoopBackOff: exit code 3" in process.stderr
+    assert f"{cause['place']}: CrashLoopBackOff: exit code 3".replace("pod ", f"pod {namespace.name}/") in process.stderr
     assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
 
 
@@ -215,12 +215,6 @@ def next_of(namespace):
     return next((name for name in namespace.rcs() if name != "foo"), None)
 
 
-def descendants(pid):
-    """A process and all that it has started, whatever their sessions."""
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [pid, *(each for child in children for each in descendants(child))]
-
-
 def half_way(namespace):
     return eventually(lambda: next_of(namespace) and (namespace.rc(next_of(namespace)) or {}).get("spec", {}).get("replicas"),
                       "a rollout half way")
@@ -253,28 +247,14 @@ def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp
     workers = descendants(process.pid)
     if kill.startswith("SIGKILL"):
         os.killpg(process.pid, signal.SIGKILL)
-        eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=15)
     else:
-        stopped = False
-        for _press in range(2):  # Ansible has lost one in twenty on a busy machine: then people press again
-            process.send_signal(signal.Signals[kill])
-            with contextlib.suppress(AssertionError):
-                eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=5)
-                stopped = True
-                break
-        assert stopped
+        process.send_signal(signal.Signals[kill])
+    eventually(lambda: not any(alive(pid) for pid in workers), "the end of all its processes", seconds=15)
     process.communicate()
     generations = {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     time.sleep(4)
     assert generations == {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()}
     assert len(generations) == 2
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_the_built_collection_works_from_where_it_is_installed(namespace, run, tmp_path):

@@ -154,7 +154,7 @@ def test_a_second_run_of_an_update_is_unchanged():
     assert cluster.run()["changed"] is False and cluster.writes == []
 
 
-def test_each_step_and_each_new_wait_is_told_in_one_line():
+def test_each_step_is_told_in_one_line_and_a_wait_when_none_was_told_just_now():
     lines = []
 
     Cluster(rc(replicas=1)).run(say=lines.append)
@@ -162,9 +162,31 @@ def test_each_step_and_each_new_wait_is_told_in_one_line():
     assert lines == [
         f"annotate foo: partner {NEXT}", f"create {NEXT}: with myimage:v2", "annotate foo: updating, 0 desired",
         f"scale {NEXT}: 0 -> 1 replicas", f"waiting: {NEXT} 0/1 available, foo 1", "scale foo: 1 -> 0 replicas",
-        f"waiting: {NEXT} 1/1 available, foo 1", "rename foo: takes over myimage:v2", "waiting: foo is parked",
-        f"delete {NEXT}: its pods stay", f"waiting: {NEXT} is gone", "restore foo: 0 -> 1 replicas",
-        "waiting: foo 0/1 available after the takeover", "annotate foo: updated"]
+        "rename foo: takes over myimage:v2", f"delete {NEXT}: its pods stay", "restore foo: 0 -> 1 replicas",
+        "annotate foo: updated"]
+
+
+def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
+    cluster = Cluster(rc(replicas=30))
+    cluster.happens = lambda: cluster.cluster.make(cluster.cluster.moves()[0])
+    lines = []
+
+    cluster.run(say=lambda line: lines.append((cluster.clock.now, line)))
+
+    waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
+    assert len(waits) > 10 and len(lines) > 60
+    assert all(driver.TOLD_APART <= after - before < driver.TOLD_APART + driver.LOOK_UP + 0.1
+               for (before, _), (after, _) in zip(waits, waits[1:], strict=False))
+
+
+def test_a_cause_is_told_at_once_with_the_sizes_and_only_once():
+    cluster = troubled(rc())
+
+    fails(cluster)
+
+    sizes = f"waiting: {NEXT} 0/3 available, foo 3"
+    cause = f"pod default/{NEXT}-1, container web: ErrImagePull: no such image"
+    assert [line for _at, line in cluster.lines if line.startswith("waiting: ")] == [sizes, f"{sizes}; {cause}"]
 
 
 def test_check_mode_plans_the_same_steps_and_takes_no_time():
@@ -220,8 +242,8 @@ def test_a_failure_reports_the_steps_so_far_and_where_the_rollout_stands():
 
 
 def at(cluster, line):
-    """Seconds after the last write at which a progress line came."""
-    return next(now for now, each in cluster.lines if each == line) - cluster.writes[-1][0]
+    """Seconds after the last write at which a progress line that ends so came."""
+    return next(now for now, each in cluster.lines if each.endswith(line)) - cluster.writes[-1][0]
 
 
 def troubled(*items, trouble="ErrImagePull"):
@@ -245,7 +267,7 @@ def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_a
     assert f"pod {NEXT}-1, container web: ErrImagePull: no such image" in error.why
     assert error.as_result()["failure"]["causes"][0]["kind"] == "image"
     assert error.next_command.endswith(f"; then: {ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'")
-    shown = 1 if grace == 0 else at(cluster, f"waiting: pod {NEXT}-1, container web: ErrImagePull: no such image")
+    shown = 1 if grace == 0 else at(cluster, "ErrImagePull: no such image")
     assert 1 <= shown < 1.5 and grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
 
 

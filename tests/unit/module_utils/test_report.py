@@ -181,6 +181,17 @@ def test_a_line_of_progress(step, expected):
     assert report.line(step) == expected
 
 
+@pytest.mark.parametrize("cause, expected", [
+    ((), "waiting: next 7/10 available, foo 3"),
+    (("foo-1", "pod foo-1, container web: ImagePullBackOff: not found"),
+     "waiting: next 7/10 available, foo 3; pod shop/foo-1, container web: ImagePullBackOff: not found"),
+    (("", "ReplicationController foo: exceeded quota"),
+     "waiting: next 7/10 available, foo 3; ReplicationController foo: exceeded quota"),
+], ids=["nothing is wrong", "a pod", "the controller"])
+def test_a_line_while_waiting_tells_sizes_and_cause(cause, expected):
+    assert report.waiting("next 7/10 available, foo 3", "shop", *cause) == expected
+
+
 def test_an_entry_of_steps_has_the_documented_keys():
     assert report.entry(step(Action.SCALE, 3, 2), NOW) == {
         "action": "scale", "kind": "ReplicationController", "name": "foo", "from": 3, "to": 2, "at": NOW}

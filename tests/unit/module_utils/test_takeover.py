@@ -62,9 +62,9 @@ def mark_of(item):
 
 TABLE = {
     "1 is done, the controller manager has not seen it: wait":
-        ([parked(observed=False), new(3)], ("wait", "foo is parked")),
+        ([parked(observed=False), new(3)], ("wait", "the controller manager sees that foo is empty")),
     "1 is done, a pod of foo is there: wait, or next's pods would be adopted":
-        ([parked(replicas=1), new(3)], ("wait", "foo is parked")),
+        ([parked(replicas=1), new(3)], ("wait", "the controller manager sees that foo is empty")),
     "1 is done: delete next":
         ([parked(), new(3)], ("delete", NEXT, 3, None)),
     "2 is under way: wait until next is really gone":

@@ -170,67 +170,7 @@ def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
     assert (rollout["name"], rollout["controller"], rollout["next"]["name"]) == ("foo", None, NEXT)
 
 
-# Progress
-
-
-def test_progress_goes_line_by_line_to_the_file_that_the_action_plugin_reads(cluster, monkeypatch, tmp_path):
-    cluster(rc(replicas=0))
-    path = tmp_path / "progress"
-    path.write_text("earlier\n")
-    monkeypatch.setenv("BATON_PROGRESS", str(path))
-
-    update()
-
-    earlier, first, *_rest = path.read_text().splitlines()
-    assert (earlier, first) == ("earlier", f"annotate foo: partner {NEXT}")
-
-
-def test_a_line_of_progress_is_there_at_once(monkeypatch, tmp_path):
-    monkeypatch.setenv("BATON_PROGRESS", str(tmp_path / "progress"))
-
-    say = task._progress()
-    say("one")
-
-    assert (tmp_path / "progress").read_text() == "one\n"
-
-
-@pytest.mark.parametrize("path", [None, "/not/there/progress"])
-def test_without_a_file_nobody_is_told(monkeypatch, path):
-    monkeypatch.delenv("BATON_PROGRESS", raising=False)
-    if path:
-        monkeypatch.setenv("BATON_PROGRESS", path)
-
-    assert task._progress()("one") is None
-
-
-# Stopping
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_is_the_reason_to_stop(number):
-    with task._Stop() as stop:
-        assert stop.reason() == ""
-        os.kill(os.getpid(), number)
-
-        assert stop.reason() == signal.Signals(number).name
-    assert signal.getsignal(number) == signal.SIG_DFL
-
-
-def test_a_result_that_nobody_will_read_is_the_reason_to_stop():
-    """Ansible was killed, or the connection has ended: the other end of our output is closed."""
-    reader, writer = os.pipe()
-    before = os.dup(1)
-    os.dup2(writer, 1)
-    try:
-        with task._Stop() as stop:
-            assert stop.reason() == ""
-            os.close(reader)
-
-            assert stop.reason() == "Ansible has ended"
-    finally:
-        os.dup2(before, 1)
-        os.close(before)
-        os.close(writer)
+# The one who has started it
 
 
 def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):

@@ -1,0 +1,41 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Processes that a test has started, wherever they have gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all that it has started, whatever their sessions."""
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [pid, *(each for child in children for each in descendants(child))]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def ancestors(pid: int) -> list[int]:
+    """What has started a process, and what has started that."""
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return [parent, *ancestors(parent)] if parent > 1 else []
+
+
+def with_environment(variable: str, value: str) -> dict[int, dict[str, str]]:
+    """The processes in whose environment a variable has that value, also at the other end of ssh: the whole of it by number."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            entries = path.read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+        if environment.get(variable) == value:
+            found[int(path.parent.name)] = environment
+    return found

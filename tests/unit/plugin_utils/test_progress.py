@@ -1,0 +1,162 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Reading the lines, by the real shell command too, and printing them; tests/integration has both with Ansible around."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import progress
+
+NAME = "baton-progress-1234"
+
+
+class Connection:
+    become = "sudo"
+
+    def set_become_plugin(self, plugin):
+        self.become = plugin
+
+
+class Action:
+    """In the place of an action plugin: its connection is a shell on this machine."""
+
+    def __init__(self):
+        self._connection = Connection()
+
+    def _low_level_execute_command(self, command, sudoable):
+        assert self._connection.become is None and sudoable is False
+        answer = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+        assert answer.stderr == ""
+        return {"stdout": answer.stdout}
+
+
+@pytest.fixture(params=["here", "there"])
+def source(request, tmp_path):
+    path = str(tmp_path / NAME)
+    return progress.Here(path) if request.param == "here" else progress.There(Action(), path)
+
+
+def test_what_is_there_from_a_byte_on(source, tmp_path):
+    (tmp_path / NAME).write_text("one\nzw\u00f6lf\nthr")
+
+    assert source.read(0, is_last=False).decode() == "one\nzw\u00f6lf\nthr"
+    assert source.read(4, is_last=False).decode() == "zw\u00f6lf\nthr"
+    assert (tmp_path / NAME).exists()
+
+
+def test_the_last_look_takes_the_file_away(source, tmp_path):
+    (tmp_path / NAME).write_text("one\n")
+
+    assert source.read(0, is_last=True) == b"one\n"
+    assert not (tmp_path / NAME).exists()
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_file_that_is_not_there_is_no_error(source, is_last):
+    assert source.read(0, is_last) == b""
+
+
+def test_a_look_is_a_sign_of_life(source, tmp_path):
+    (tmp_path / NAME).write_text("one\n")
+    os.utime(tmp_path / NAME, (1, 1))
+
+    source.read(4, is_last=False)
+
+    assert (tmp_path / NAME).stat().st_mtime > 1
+
+
+def test_a_look_there_waits_for_news(tmp_path):
+    path = tmp_path / NAME
+    path.write_text("one\n")
+    news = threading.Timer(0.5, lambda: path.open("a").write("two\n"))
+    news.start()
+
+    assert progress.There(Action(), str(path)).read(4, is_last=False) == b"two\n"
+
+
+def test_a_look_that_has_seen_the_end_takes_the_file_away(source, tmp_path):
+    (tmp_path / NAME).write_text(f"one\n{NAME}\n")
+
+    assert source.read(0, is_last=False) == f"one\n{NAME}\n".encode()
+    assert not (tmp_path / NAME).exists()
+
+
+class Played:
+    """A source that gives one answer after the other; None is a look that fails."""
+
+    pause = 0.01
+
+    def __init__(self, *answers):
+        self.answers, self.offsets = list(answers), []
+
+    def read(self, offset, is_last):
+        self.offsets.append(offset)
+        answer = self.answers.pop(0) if self.answers else b""
+        if answer is None:
+            raise OSError("the connection is gone")
+        return answer
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    lines = []
+    monkeypatch.setattr(progress, "_show", lines.append)
+    return lines
+
+
+def follow(source):
+    follower = progress.Follower(source, NAME, prefix="h1")
+    follower._thread.join(0.5)  # as long as a module runs
+    follower.stop(has_lines=True)
+    assert not follower._thread.is_alive()
+
+
+def test_only_whole_lines_are_shown_and_the_rest_is_read_again(shown):
+    source = Played(b"one\ntw", b"two\n", f"{NAME}\nnever\n".encode())
+
+    follow(source)
+
+    assert shown == ["h1 | one", "h1 | two"] and source.offsets[:3] == [0, 4, 8]
+
+
+def test_what_could_harm_a_terminal_is_left_out(shown):
+    follow(Played(b"\x1b[31mred\r\x07\n" + b"x" * 1000 + b"\n"))
+
+    assert shown == ["h1 | [31mred", f"h1 | {'x' * progress.LONGEST_LINE}"]
+
+
+def test_a_look_that_fails_is_tried_again(shown, monkeypatch):
+    monkeypatch.setattr(progress, "WATCH", 0.01)
+
+    follow(Played(None, b"one\n"))
+
+    assert shown == ["h1 | one"]
+
+
+def test_lines_that_cannot_be_shown_are_read_all_the_same(monkeypatch):
+    """The module takes a reader that has fallen silent for a sign that Ansible has gone."""
+    def show(line):
+        raise BrokenPipeError(line)
+
+    monkeypatch.setattr(progress, "_show", show)
+    source = Played(b"one\n", b"two\n", b"three\n")
+
+    follow(source)
+
+    assert source.offsets[:4] == [0, 4, 8, 14]
+
+
+def test_its_threads_are_deaf_to_signals():
+    masks = []
+
+    progress._thread(lambda: masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))).join()
+
+    assert {signal.SIGINT, signal.SIGTERM, signal.SIGHUP} <= masks[0]
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}

@@ -34,6 +34,13 @@ class Rolled(NamedTuple):
 
     seconds: float
     requests: int
+    #: Seconds until every pod is new and available: what follows is the takeover, if there is one.
+    until_new: float
+    #: Seconds without a controller that would replace a pod that dies.
+    without_owner: float = 0
+    steps: int = 0
+    #: Of the answers, events of watches included.
+    bytes: int = 0
 
 
 class ManyRolled(NamedTuple):
@@ -98,17 +105,48 @@ class Playground:
 
     def roll(self, **task: Any) -> Rolled:
         """A rollout of foo by the module's code in this process, without Ansible."""
+        times: dict[str, float] = {}
+
+        def say(line: str) -> None:
+            times.setdefault(line.split()[0], time.perf_counter())
+
         before, began = self._ours.so_far(), time.perf_counter()
         request = Request.from_params(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace)
+        read = _count_bytes(gateway)
         try:
-            result = driver.run(request, gateway, driver.Clock())
+            result = driver.run(request, gateway, driver.Clock(), say)
         finally:
             gateway.close()
-        seconds = time.perf_counter() - began
+        ended = time.perf_counter()
         if not result["changed"]:
             raise SystemExit("nothing was rolled")
-        return Rolled(seconds, self._ours.so_far() - before)
+        return Rolled(ended - began, self._ours.so_far() - before, times["rename"] - began, ended - times["delete"],
+                      len(result["steps"]), sum(read))
+
+    def roll_by_kubectl(self, path: Path, image: str) -> Rolled:
+        """A rollout of foo by kubectl rolling-update, which knows no larger surge than one pod and asks every 3 seconds.
+
+        It is told to ask ten times as often as the shortest time that it was made for, and not to pause between pods.
+        """
+        before, began = self._ours.so_far(), time.perf_counter()
+        command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name, "-n", self.namespace,
+                   "rolling-update", "foo", f"--image={image}", "--update-period=0s", "--poll-interval=100ms"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        seconds = time.perf_counter() - began
+        if ended.returncode:
+            raise SystemExit(f"kubectl failed: {ended.stderr}")
+        return Rolled(seconds, self._ours.so_far() - before, seconds)
+
+    def version(self) -> str:
+        """The resourceVersion of the pods as they are."""
+        return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version
+
+    def created_since(self, version: str) -> int:
+        """How many pods have been created since, by what a watch from there tells."""
+        stream = kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, self.namespace, resource_version=version,
+                                                 timeout_seconds=5)
+        return sum(event["type"] == "ADDED" for event in stream)
 
     def roll_many(self, **task: Any) -> ManyRolled:
         """A task of the module for many controllers, as a process of its own: the module as Ansible runs it, without Ansible."""
@@ -146,7 +184,8 @@ class Playground:
             if _is_complete(it) and it.spec.template.spec.containers[0].image == image:
                 waited_for.discard(it.metadata.name)
             if not waited_for:
-                return Rolled(time.perf_counter() - began, self._peers.so_far() - before)
+                seconds = time.perf_counter() - began
+                return Rolled(seconds, self._peers.so_far() - before, seconds)
         raise SystemExit(f"{len(waited_for)} Deployments were not rolled within {PATIENCE} s")
 
     def _client_kubeconfig(self) -> Json:
@@ -166,6 +205,24 @@ class Playground:
             "users": [{"name": "client", "user": {"token": token}}],
             "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "client"}}],
         }
+
+
+def _count_bytes(gateway: KubernetesGateway) -> list[int]:
+    """Make a gateway count the bytes of the answers that it reads, in the list that is returned."""
+    read: list[int] = []
+    request = gateway._connection.pool.request
+
+    def counted(method: str, url: str, preload_content: bool = True, **options: Any) -> Any:
+        answer = request(method, url, preload_content=preload_content, **options)
+        if preload_content:
+            read.append(len(answer.data))
+        else:
+            stream = answer.stream
+            answer.stream = lambda *args, **kwargs: (read.append(len(chunk)) or chunk for chunk in stream(*args, **kwargs))
+        return answer
+
+    gateway._connection.pool.request = counted
+    return read
 
 
 def _template(app: str, image: str) -> Json:

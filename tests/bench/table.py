@@ -21,12 +21,12 @@ EMBEDDED = "the embedded cluster: controller manager and scheduler with 2000 req
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: what was measured of us and of the peer, a number per run."""
+    """One comparison: what was measured of us and of the peer, a number per run; some things have no peer."""
 
     what: str
     ours: Sequence[float]
-    peer_name: str
-    peer: Sequence[float]
+    peer_name: str = "-"
+    peer: Sequence[float] = ()
     unit: str = " s"
     ratio_goal: float | None = None
     """The most that ours may be, as a part of the peer's."""
@@ -50,8 +50,9 @@ def printed(rows: list[Row]) -> list[str]:
     """A line per row: the medians, how far the runs were apart, and the ratio."""
     lines = ["| what | ours | peer's | peer | ratio | goal |", "|---|---|---|---|---|---|"]
     for row in rows:
-        ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
-        lines.append(f"| {row.what} | {ours} | {peers} | {row.peer_name} | {row.ratio:.2f} | {row.goal} |")
+        ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit) if row.peer else "-"
+        ratio = f"{row.ratio:.2f}" if row.peer else "-"
+        lines.append(f"| {row.what} | {ours} | {peers} | {row.peer_name} | {ratio} | {row.goal} |")
     return lines
 
 

@@ -75,8 +75,10 @@ class Playbooks:
         #: Variables of every run.
         self.common = {"namespace": shop.namespace.name} if shop.namespace else {}
         self.environment = {**environment, "ANSIBLE_SHOW_CUSTOM_STATS": "true"}
-        self.write("smoke.yml", [{"name": "The shop answers", "ansible.builtin.uri": {
-            "url": shop.url + "{{ image_bump_stage | urlencode }}"}}])
+        pods = ["image_bump_pods | length == image_bump_sizes.new > 0", "image_bump_pods | map(attribute='ip') is all"]
+        self.write("smoke.yml", [
+            {"name": "The new pods are told", "ansible.builtin.assert": {"that": pods}},
+            {"name": "The shop answers", "ansible.builtin.uri": {"url": shop.url + "{{ image_bump_stage | urlencode }}"}}])
         self.write("tell.yml", [{"name": "Write what is known", "ansible.builtin.copy": {
             "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "told.json"), "mode": "0600"}}])
         self.write("no.yml", [{"name": "Not today", "ansible.builtin.fail": {"msg": "the shop is closed for stock-taking"}}])

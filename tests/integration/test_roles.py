@@ -130,7 +130,7 @@ def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks,
     namespace.make_foo(REPLICAS)
 
     playbooks.bump(stages="1, 3")
-    assert versions(namespace) == (7, 3) and playbooks.told["outcome"] == "stopped"
+    assert versions(namespace) == (7, 3) and playbooks.told["outcome"] == "paused"
     playbooks.bump(stages="")
 
     assert versions(namespace) == (0, 10) and shop.asked == [("1", 9, 1), ("3", 7, 3), ("100%", 0, 10)]
@@ -206,7 +206,7 @@ def test_some_steps_at_a_time(namespace, playbooks):
         playbooks.bump(max_steps=2, max_surge=1, verify_tasks=[], stages=[])
         outcomes.append(playbooks.told["outcome"])
 
-    assert outcomes[0] == "stopped" and outcomes[-1] == "updated" and versions(namespace) == (0, 2)
+    assert outcomes[0] == "paused" and outcomes[-1] == "updated" and versions(namespace) == (0, 2)
 
 
 def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playbooks):

@@ -17,6 +17,7 @@ from pathlib import Path
 #: The stages of an update, unless a test wants others.
 STAGES = ["10%", "50%", "100%"]
 
+
 class Shop(http.server.ThreadingHTTPServer):
     """Answers the checks: /10%25 and so on. Keeps what it was asked, and how many old and new pods the namespace had then."""
 

@@ -74,8 +74,8 @@ def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
     """The second job gets the first one's artifacts as variables, over its own survey's."""
     namespace.make_foo(4)
 
-    update = jobs.launch("image_bump.yml", **survey("image_bump") | {"name": "foo", "image": "myimage:v2",
-                                                                    "namespace": namespace.name})
+    answers = {"name": "foo", "image": "myimage:v2", "namespace": namespace.name}
+    update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
 
     assert update.status == "successful" and images(namespace) == {"myimage:v2"}
     assert artifacts(update) == {

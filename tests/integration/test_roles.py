@@ -252,3 +252,20 @@ def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, ro
                                "-e", f"shop_url={shop.url}")
 
     assert "failed=0" in output and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
+
+
+def test_many_controllers_go_through_the_stages_together(namespace, playbooks, shop):
+    names = ["foo", "fum"]
+    for name in names:
+        namespace.make_foo(4, name=name)
+    shop.broken = {"100%"}
+    wanted = {"name": "", "names": names, "stages": ["50%", "100%"]}
+
+    playbooks.bump(succeeds=False, **wanted)
+    assert shop.asked == [("50%", 4, 4), ("100%", 0, 8)] and versions(namespace) == (8, 0)
+    assert playbooks.told["outcome"] == "rolled_back" and "Rolled back: " in playbooks.told["message"]
+
+    shop.broken = set()
+    playbooks.bump(**wanted)
+    assert versions(namespace) == (0, 8) and namespace.rcs() == names
+    assert [each["name"] for each in playbooks.told["results"]] == names * 3

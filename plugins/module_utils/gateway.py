@@ -314,6 +314,16 @@ class KubernetesGateway:
         return [pod for pod in self._pods[selector].items()
                 if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
 
+    def pods(self, controller: Controller) -> list[Json]:
+        """The controller's own pods, at most PAGE of them; none where they may not be listed."""
+        query = urlencode({"labelSelector": _labels(controller.selector), "limit": PAGE})
+        try:
+            items = self._send("GET", f"{self._base}/pods?{query}").get("items") or []
+        except _Refused:
+            return []
+        return [pod for pod in items
+                if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
+
     def warnings(self) -> list[Json]:
         if self._warnings is None:
             self._warnings = _Followed(self, "events", {"fieldSelector": "type=Warning"}, lambda event: True, self._watches_pods)

@@ -139,6 +139,14 @@ def sentence(request: Request, seen: Observed) -> str:
             f"{survivor.available} of {survivor.replicas} replicas available")
 
 
+def pod(item: Json, is_new: bool) -> Json:
+    """What somebody who wants to try a pod must know of it."""
+    status = item.get("status") or {}
+    conditions = {each["type"]: each["status"] for each in status.get("conditions") or []}
+    return {"name": item["metadata"]["name"], "ip": status.get("podIP"), "node": item["spec"].get("nodeName"),
+            "is_ready": conditions.get("Ready") == "True", "is_new": is_new}
+
+
 def _last(it: Controller) -> Json | None:
     """The record of the last update, without what is only for the next task to compare."""
     return {field: value for field, value in it.last_rollout.items() if field != "request"} or None

@@ -13,7 +13,7 @@ from . import driver, fleet, report
 from .caller import Caller
 from .connection import Connection
 from .gateway import KubernetesGateway, SimulatedGateway
-from .observed import observe
+from .observed import Observed, observe
 from .request import Request, State
 
 Json = dict[str, t.Any]
@@ -69,15 +69,23 @@ def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
     namespace, name = params["namespace"] or "default", params["name"]  # "": an empty answer of an AWX survey
     Request.from_params({"name": name or "any", "namespace": namespace, "state": State.ROLLED_BACK})  # refuses what is no name
-    controllers = KubernetesGateway(Connection(params, os.environ), namespace).controllers()
+    gateway = KubernetesGateway(Connection(params, os.environ), namespace)
+    controllers = gateway.controllers()
     nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
     names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})
     rollouts = []
     for each in names:
         seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK))
         if seen.foo or seen.next:
-            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace)})
+            pods = {"pods": _pods(gateway, seen)} if params.get("pods") else {}
+            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace), **pods})
     return {"changed": False, "rollouts": rollouts}
+
+
+def _pods(gateway: KubernetesGateway, seen: Observed) -> list[Json]:
+    """The pods of a controller and of its next one, those that are going left out."""
+    return [report.pod(item, is_new=it is seen.next) for it in (seen.next, seen.foo) if it for item in gateway.pods(it)
+            if "deletionTimestamp" not in item["metadata"]]
 
 
 def _with_diff(result: Json | None, diff: bool) -> Json | None:

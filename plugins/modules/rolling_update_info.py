@@ -36,6 +36,11 @@ options:
       - The namespace.
     type: str
     default: default
+  pods:
+    description:
+      - Whether to tell the pods as well, at most 500 of each controller.
+    type: bool
+    default: false
 seealso:
   - module: baton.kubernetes.rolling_update
 """
@@ -89,6 +94,26 @@ rollouts:
     rollback_command:
       description: What to type to go back.
       type: str
+    pods:
+      description: The pods that are not terminating, if O(pods) asks for them; none if they may not be listed.
+      type: list
+      elements: dict
+      contains:
+        name:
+          description: Name of the pod.
+          type: str
+        ip:
+          description: Its address.
+          type: str
+        node:
+          description: The node it is on.
+          type: str
+        is_ready:
+          description: Whether it is ready.
+          type: bool
+        is_new:
+          description: Whether it belongs to the next controller of an update in progress.
+          type: bool
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -96,7 +121,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baton.kubernetes.plugins.module_utils import connection, task
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 
-ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="default"))
+ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="default"), pods=dict(type="bool", default=False))
 
 
 def main() -> None:

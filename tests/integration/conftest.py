@@ -34,7 +34,13 @@ def namespace(cluster, request):
 
 
 @pytest.fixture
-def ansible_environment(namespace, tmp_path):
+def ansible_environment(namespace, plain_environment):
+    """The environment for ansible's commands, and the test's namespace as the cluster that they find."""
+    return {**plain_environment, "K8S_AUTH_KUBECONFIG": namespace.kubeconfig}
+
+
+@pytest.fixture
+def plain_environment(tmp_path):
     """The environment for ansible's commands: the user's own settings and cluster stay out of it."""
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
@@ -42,7 +48,6 @@ def ansible_environment(namespace, tmp_path):
         "ANSIBLE_HOME": str(tmp_path / "ansible"),
         "ANSIBLE_LOCALHOST_WARNING": "false",
         "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
-        "K8S_AUTH_KUBECONFIG": namespace.kubeconfig,
         "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
     }
 

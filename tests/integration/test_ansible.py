@@ -281,6 +281,18 @@ def test_the_built_collection_works_from_where_it_is_installed(namespace, run, t
     assert "complete" in status.stdout
 
 
+def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
+    namespace.make_foo(3)
+    namespace.roll(image="myimage:v2", pause_at="1")
+
+    (rollout,) = result_of(adhoc("name=foo pods=true", module="rolling_update_info"))["rollouts"]
+
+    there = {(pod["metadata"]["name"], pod["status"]["podIP"], pod["spec"]["nodeName"], True,
+              pod["spec"]["containers"][0]["image"] == "myimage:v2") for pod in namespace.pods()}
+    assert {(pod["name"], pod["ip"], pod["node"], pod["is_ready"], pod["is_new"]) for pod in rollout["pods"]} == there
+    assert len(there) == 3 and sum(pod["is_new"] for pod in rollout["pods"]) == 1
+
+
 def test_info_of_all_controllers_in_a_namespace(namespace, adhoc):
     namespace.make_foo(1)
     namespace.create("replicationcontrollers", manifest(0, name="bar"))

@@ -1,0 +1,97 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Three clusters side by side, rolled region by region: as docs/many-clusters.md says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import embedded
+import pytest
+from namespace import Namespace
+from plays import Playbooks, Shop, versions
+
+REPLICAS = 2
+REGIONS = {"canary": ["malmo"], "europe": ["lyon", "porto"]}
+CLUSTERS = [cluster for clusters in REGIONS.values() for cluster in clusters]
+
+
+@pytest.fixture
+def clusters(monkeypatch):
+    """A namespace with a controller on each of three clusters that are there for this test only."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    with contextlib.ExitStack() as stack:
+        namespaces = {}
+        for name in CLUSTERS:
+            cluster = stack.enter_context(embedded.up(f"region-{name}"))
+            namespaces[name] = Namespace(cluster.kubeconfig, name)
+            stack.callback(namespaces[name].delete)
+            namespaces[name].make_foo(REPLICAS)
+        yield namespaces
+
+
+@pytest.fixture
+def inventory(clusters, tmp_path):
+    """A host for each cluster, a group for each region, and one kubeconfig with a context for each."""
+    merged = {"apiVersion": "v1", "kind": "Config", "clusters": [], "users": [], "contexts": []}
+    for name, namespace in clusters.items():
+        own = namespace.kubeconfig_of({"token": namespace.token})
+        for part in ("clusters", "users"):
+            merged[part] += [{**own[part][0], "name": name}]
+        merged["contexts"] += [{"name": name, "context": {"cluster": name, "user": name}}]
+    (tmp_path / "kubeconfig").write_text(json.dumps(merged))
+    groups = {region: {"hosts": {name: {"context": name, "namespace": clusters[name].name} for name in names}}
+              for region, names in REGIONS.items()}
+    path = tmp_path / "clusters.yml"
+    path.write_text(json.dumps({"all": {"vars": {"kubeconfig": str(tmp_path / "kubeconfig")}, "children": groups}}))
+    return path
+
+
+@pytest.fixture
+def regions(clusters, inventory, shop, plain_environment, tmp_path):
+    playbooks = Playbooks(plain_environment, tmp_path, shop)
+    check = {"url": shop.url + "{{ inventory_hostname }}"}
+    playbooks.write("smoke.yml", [{"name": "The shop answers", "ansible.builtin.uri": check}])
+
+    def roll(image, succeeds=True, **variables):
+        shop.asked.clear()
+        return playbooks.run("regions", "-i", str(inventory), succeeds=succeeds, regions=list(REGIONS), image=image,
+                             verify_tasks="smoke.yml", stages=["50%", "100%"], **variables)
+
+    return roll
+
+
+@pytest.fixture
+def shop():
+    with Shop() as shop:
+        yield shop
+
+
+def asked(shop):
+    """Which clusters' checks were made, in order, each once."""
+    return list(dict.fromkeys(stage for (stage,) in shop.asked))
+
+
+def new_pods(clusters):
+    return {name: versions(namespace)[1] for name, namespace in clusters.items()}
+
+
+@pytest.mark.long
+def test_region_by_region(clusters, regions, shop):
+    shop.broken = {"malmo"}
+    output = regions("myimage:v2", succeeds=False)
+    assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}  # rolled back, and the next region not begun
+    assert asked(shop) == ["malmo"] and '"outcome": "rolled_back"' in output
+
+    shop.broken = {"lyon"}
+    regions("myimage:v2", succeeds=False, max_failed_clusters=50)
+    assert new_pods(clusters) == {"malmo": REPLICAS, "lyon": 0, "porto": REPLICAS}  # half of a region may fail
+    assert asked(shop)[0] == "malmo" and set(asked(shop)) == {"malmo", "lyon", "porto"}
+
+    shop.broken = set()
+    output = regions("myimage:v2")
+    assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and asked(shop) == ["lyon"]
+    stats = output.partition("CUSTOM STATS")[2]
+    assert all(f'"{name}": {{' in stats for name in CLUSTERS) and stats.count('"outcome": "updated"') == 3

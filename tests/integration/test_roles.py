@@ -1,0 +1,271 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The roles and playbooks: stages with an HTTP check, hooks, rollback, and what is left when they are killed on the way."""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from namespace import eventually
+from plays import STAGES, Playbooks, Shop, kill, versions
+
+ROOT = Path(__file__).parents[2]
+REPLICAS = 10
+NEVER_ASKED: list = []
+
+
+@pytest.fixture
+def shop(namespace):
+    with Shop(namespace) as shop:
+        yield shop
+
+
+@pytest.fixture
+def playbooks(ansible_environment, tmp_path, shop):
+    return Playbooks(ansible_environment, tmp_path, shop)
+
+
+def stages_of(report):
+    """Stage, outcome, and outcomes of its checks."""
+    return [(each["stage"], each["outcome"], [check["outcome"] for check in each["checks"]]) for each in report["stages"]]
+
+
+def error_of(output):
+    """The sentence that the role ends with, however Ansible breaks lines."""
+    return output.partition("Fail, and say why")[2]
+
+
+def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
+    namespace.make_foo(REPLICAS)
+
+    output = playbooks.bump()
+
+    assert shop.asked == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
+    assert namespace.rcs() == ["foo"] and versions(namespace) == (0, 10)
+    told = playbooks.told
+    assert told["outcome"] == "updated" and told["message"] == "foo is updated to myimage:v2: 10 of 10 replicas available"
+    assert stages_of(told) == [(stage, "passed", ["passed"]) for stage in STAGES]
+    assert [each["rollout"]["phase"] for each in told["results"]] == ["paused", "paused", "paused", "complete"]
+    assert told["previous_images"] == {"web": "myimage:v1"} and told["user"] and told["started"] < told["ended"]
+    assert '"outcome": "updated"' in output.partition("CUSTOM STATS")[2]
+
+    shop.asked.clear()
+    assert "changed=0" in playbooks.bump(after_tasks="") and shop.asked == NEVER_ASKED
+
+
+@pytest.mark.parametrize("stage, at_that_stage", [("50%", (5, 5)), ("100%", (0, 10))])
+def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, stage, at_that_stage):
+    before = namespace.make_foo(REPLICAS)
+    shop.broken = {stage}
+
+    output = playbooks.bump(succeeds=False)
+
+    assert shop.asked[-1] == (stage, *at_that_stage)
+    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"] and versions(namespace) == (10, 0)
+    told = playbooks.told
+    assert told["outcome"] == "rolled_back" and stages_of(told)[-1] == (stage, "failed", ["failed"])
+    sentence = f"The check smoke.yml has failed at stage {stage} of foo: The shop answers: Status code was 503"
+    assert told["message"].startswith(sentence) and sentence in error_of(output)
+    assert told["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas available.")
+    assert '"outcome": "rolled_back"' in output.partition("CUSTOM STATS")[2]
+
+
+def test_a_failing_check_can_leave_the_update_there(namespace, playbooks, shop):
+    namespace.make_foo(REPLICAS)
+    shop.broken = {"50%"}
+
+    playbooks.bump(succeeds=False, on_failure="stop")
+
+    assert versions(namespace) == (5, 5) and playbooks.told["outcome"] == "stopped"
+    assert "run the same task again to go on" in playbooks.told["message"]
+    shop.broken = set()
+    playbooks.bump(on_failure="stop")
+    assert versions(namespace) == (0, 10) and playbooks.told["outcome"] == "updated"
+
+
+def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop):
+    """While a check waits for its answer; while the module rolls; no new pod is made twice."""
+    namespace.make_foo(REPLICAS)
+    new = set()
+    for stage, pods in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
+        shop.asked.clear()
+        shop.silent = {stage}
+        process = playbooks.start("image_bump", image="myimage:v2-slow", stages=STAGES, verify_tasks="smoke.yml",
+                                  max_surge="100%")
+        eventually(lambda stage=stage: any(each[0] == stage for each in shop.asked), f"the check at {stage}", seconds=120)
+        kill(process)
+        assert shop.asked[-1] == (stage, *pods) == (stage, *versions(namespace))
+        assert new <= (new := new_pods(namespace))
+
+    shop.silent = set()
+    playbooks.bump(image="myimage:v2-slow")
+
+    assert namespace.rcs() == ["foo"] and new_pods(namespace) == new and len(new) == REPLICAS
+
+
+def test_killed_between_two_stages_it_goes_on_where_it_was(namespace, playbooks, shop):
+    namespace.make_foo(REPLICAS)
+    process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"], verify_tasks="smoke.yml")
+    eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "the way to the second stage", seconds=120)
+    kill(process)
+    new = new_pods(namespace)
+
+    playbooks.bump(image="myimage:v2-slow", stages=["10%", "100%"])
+
+    assert new <= new_pods(namespace) and versions(namespace) == (0, 10)
+
+
+def new_pods(namespace):
+    return {pod["metadata"]["uid"] for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
+
+
+def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks, shop):
+    """For an approval in between; what is given as a text is read as a list."""
+    namespace.make_foo(REPLICAS)
+
+    playbooks.bump(stages="1, 3")
+    assert versions(namespace) == (7, 3) and playbooks.told["outcome"] == "paused"
+    playbooks.bump(stages="")
+
+    assert versions(namespace) == (0, 10) and shop.asked == [("1", 9, 1), ("3", 7, 3), ("100%", 0, 10)]
+
+
+def test_without_checks_and_with_an_empty_survey_it_is_one_task(namespace, playbooks):
+    namespace.make_foo(2)
+    (task,) = yaml.safe_load((ROOT / "playbooks" / "tasks" / "image_bump.yml").read_text())
+    variables = task["block"][0]["vars"]
+    empty = {name.removeprefix("image_bump_"): "" for name in variables}
+
+    playbooks.bump(**{**empty, "name": "foo", "namespace": namespace.name, "image": "myimage:v2", "after_tasks": "tell.yml"})
+
+    (result,) = playbooks.told["results"]
+    assert result["rollout"]["phase"] == "complete" and stages_of(playbooks.told) == [("100%", "passed", [])]
+
+
+def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, playbooks):
+    before = namespace.make_foo(2)
+
+    refused = playbooks.bump(before_tasks=["no.yml"], succeeds=False)
+    missing = playbooks.bump(verify_tasks=["nowhere.yml"], succeeds=False)
+
+    assert "no.yml has failed before the update of foo, which was not begun: Not today: the shop is closed" in error_of(refused)
+    assert playbooks.told["outcome"] == "failed" and playbooks.told["results"] == []
+    assert "nowhere.yml is no file with a list of tasks" in missing
+    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_what_fails_afterwards_does_not_undo_the_update(namespace, playbooks):
+    namespace.make_foo(2)
+
+    output = playbooks.bump(after_tasks=["no.yml"], failure_tasks=["tell.yml", "no.yml"], stages=[], succeeds=False)
+
+    assert versions(namespace) == (0, 2) and playbooks.told["outcome"] == "failed"
+    assert "2 of 2 replicas available, but then no.yml has failed: Not today: the shop is closed" in playbooks.told["message"]
+    assert "Then no.yml has failed too" in error_of(output)
+
+
+def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
+    before = namespace.make_foo(2)
+
+    playbooks.bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
+
+    assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"] and shop.asked == NEVER_ASKED
+    assert playbooks.told["outcome"] == "rolled_back" and "CrashLoopBackOff" in playbooks.told["message"]
+    assert playbooks.told["message"].startswith("Stage 10%: ")
+
+
+def test_somebody_elses_update_is_left_alone(namespace, playbooks, shop):
+    namespace.make_foo(4)
+    namespace.roll(image="myimage:v3", pause_at="1")
+
+    playbooks.bump(succeeds=False)
+
+    assert versions(namespace) == (3, 1) and shop.asked == NEVER_ASKED
+    assert playbooks.told["outcome"] == "failed" and "another update is in progress" in playbooks.told["message"]
+
+
+def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
+    before = namespace.make_foo(2)
+
+    output = playbooks.bump("--check", "-v", after_tasks=[])
+
+    assert "takes over" in output or '"rename"' in output
+    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"] and shop.asked == NEVER_ASKED
+
+
+def test_some_steps_at_a_time(namespace, playbooks):
+    namespace.make_foo(2)
+    outcomes = []
+    while outcomes[-1:] != ["updated"] and len(outcomes) < 5:
+        playbooks.bump(max_steps=2, max_surge=1, verify_tasks=[], stages=[])
+        outcomes.append(playbooks.told["outcome"])
+
+    assert outcomes[0] == "paused" and outcomes[-1] == "updated" and versions(namespace) == (0, 2)
+
+
+def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playbooks):
+    before = namespace.make_foo(2)
+    namespace.roll(image="myimage:v2", pause_at="1")
+
+    output = playbooks.run("rollback", before_tasks=["no.yml"], succeeds=False)
+    assert "the shop is closed" in error_of(output) and versions(namespace) == (1, 1)
+
+    output = playbooks.run("rollback", image="myimage:v1")
+    assert namespace.rc()["spec"] == before["spec"]
+    assert "foo is rolled back to myimage:v1" in output.partition("CUSTOM STATS")[2]
+
+    namespace.roll(image="myimage:v2")
+    assert "there is no update in progress to roll back" in playbooks.run("rollback", succeeds=False)
+    playbooks.run("rollback", image="myimage:v2", previous_images={"web": "myimage:v1"})  # as a workflow hands it on
+    assert versions(namespace) == (2, 0)
+    assert "changed=0" in playbooks.run("rollback", image="myimage:v1")
+
+
+def test_a_rollback_to_an_image_goes_on_after_a_kill(namespace, playbooks):
+    """Half-way it is an update in progress: to where it should go, so that it is no update to abort."""
+    namespace.make_foo(4, image="myimage:v1")
+    namespace.roll(image="myimage:v2")
+    namespace.roll(image="myimage:v1", pause_at="50%")
+    back = {pod["metadata"]["uid"] for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v1"}
+
+    playbooks.run("rollback", image="myimage:v1")
+
+    assert versions(namespace) == (4, 0) and back <= {pod["metadata"]["uid"] for pod in namespace.pods()}
+
+
+@pytest.mark.parametrize("role, image", [("image_bump", "myimage:v2"), ("rollback", "myimage:v1")])
+def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, role, image):
+    namespace.make_foo(2)
+    if role == "rollback":
+        namespace.roll(image="myimage:v2")
+    readme = (ROOT / "roles" / role / "README.md").read_text()
+    for name, text in re.findall(r"```yaml\n# (\S+)\n(.*?)```", readme, re.DOTALL):
+        (tmp_path / name).write_text(text)
+
+    output = playbooks.command("ansible-playbook", "play.yml", "-e", f"{role}_namespace={namespace.name}",
+                               "-e", f"shop_url={shop.url}")
+
+    assert "failed=0" in output and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
+
+
+def test_many_controllers_go_through_the_stages_together(namespace, playbooks, shop):
+    names = ["foo", "fum"]
+    for name in names:
+        namespace.make_foo(4, name=name)
+    shop.broken = {"100%"}
+    wanted = {"name": "", "names": names, "stages": ["50%", "100%"]}
+
+    playbooks.bump(succeeds=False, **wanted)
+    assert shop.asked == [("50%", 4, 4), ("100%", 0, 8)] and versions(namespace) == (8, 0)
+    assert playbooks.told["outcome"] == "rolled_back" and "Rolled back: " in playbooks.told["message"]
+
+    shop.broken = set()
+    playbooks.bump(**wanted)
+    assert versions(namespace) == (0, 8) and namespace.rcs() == names
+    assert [each["name"] for each in playbooks.told["results"]] == names * 3

@@ -1,0 +1,73 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What docs/awx gives to be imported is what AWX takes, and what the playbooks know."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+AWX = ROOT / "docs" / "awx"
+#: Types of questions and of their defaults (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
+TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "multiselect": str, "integer": int}
+
+
+@pytest.fixture(params=["image_bump", "rollback"])
+def survey(request):
+    """A survey, and the text of the playbook that it asks for."""
+    files = [ROOT / "playbooks" / f"{request.param}.yml", ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
+    playbook = "".join(file.read_text() for file in files if file.exists())
+    return json.loads((AWX / f"{request.param}.survey.json").read_text()), playbook
+
+
+def test_a_survey_is_one_that_awx_takes(survey):
+    """The rules of JobTemplateSurveySpec._validate_spec_data in awx/api/views."""
+    spec, _playbook = survey
+
+    assert isinstance(spec["name"], str) and isinstance(spec["description"], str) and spec["spec"]
+    variables = [question["variable"] for question in spec["spec"]]
+    assert len(set(variables)) == len(variables)
+    for question in spec["spec"]:
+        assert isinstance(question["required"], bool) and isinstance(question["question_name"], str)
+        assert question["default"] == "" or isinstance(question["default"], TYPES[question["type"]])
+        assert all(isinstance(question[key], int | None) for key in ("min", "max"))
+        if question["type"] == "multiplechoice":
+            assert question["default"] in question["choices"].splitlines()
+
+
+def test_the_playbook_knows_every_variable_of_the_survey(survey):
+    spec, playbook = survey
+
+    assert [question["variable"] for question in spec["spec"]
+            if not re.search(rf"{{{{.*\b{question['variable']}\b", playbook)] == []
+
+
+def test_the_credential_type_injects_what_the_module_reads():
+    kind = json.loads((AWX / "kubeconfig.credential_type.json").read_text())
+    fields = {field["id"] for field in kind["inputs"]["fields"]}
+
+    connection = (ROOT / "plugins" / "doc_fragments" / "connection.py").read_text()
+    assert all(f"E({variable})" in connection for variable in kind["injectors"]["env"])
+    used = set(re.findall(r"{{ (\w+)", json.dumps(kind["injectors"]))) - {"tower"}
+    assert used == fields >= set(kind["inputs"]["required"])
+
+
+def test_each_playbook_can_be_chosen_in_the_project():
+    imported = {path.stem: yaml.safe_load(path.read_text())[0]["ansible.builtin.import_playbook"]
+                for path in (AWX / "project").glob("*.yml")}
+
+    assert imported == {path.stem: f"baton.kubernetes.{path.stem}" for path in (ROOT / "playbooks").glob("*.yml")}
+
+
+def test_the_execution_environment_has_the_packages_of_the_documentation():
+    meta = yaml.safe_load((ROOT / "meta" / "execution-environment.yml").read_text())["dependencies"]
+    lines = (ROOT / meta["python"]).read_text().splitlines()
+    packages = {re.split(r"[<>=!]", line)[0] for line in lines if not line.startswith("#")}
+
+    assert packages == {"kubernetes", "PyYAML"} and (ROOT / meta["system"]).is_file()

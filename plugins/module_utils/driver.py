@@ -54,6 +54,9 @@ LOOK_UP = 0.2
 class Clock:
     """The present time and a way to let it pass."""
 
+    #: It passes by itself, so that what is seen at a time means something.
+    is_real = True
+
     def monotonic(self) -> float:
         """Seconds since some moment."""
         return time.monotonic()
@@ -64,7 +67,11 @@ class Clock:
 
     def stamp(self) -> str:
         """The time of day in RFC 3339, UTC."""
-        return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return self.instant()[:-5] + "Z"
+
+    def instant(self) -> str:
+        """The same with milliseconds, for what happens quickly."""
+        return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -72,6 +79,8 @@ class Clock:
 
 class StandingClock(Clock):
     """Check mode: nothing takes time, however long it is slept."""
+
+    is_real = False
 
     def __init__(self) -> None:
         self._slept = 0.0
@@ -124,6 +133,7 @@ class _Run:
                  stop: t.Callable[[], str], renew_after: float = RENEW_AFTER) -> None:
         self.request, self.gateway, self.clock, self.say, self.stop = request, gateway, clock, say, stop
         self.steps: list[Json] = []
+        self.sizes: list[Json] = []
         self.start: Observed | None = None
         self.seen = Observed(None, None)
         self.wanted: tuple[str, Json] | None = None
@@ -247,7 +257,13 @@ class _Run:
         if base and self.start is None:
             self.start = seen
         self.seen = seen
+        self.sample()
         return seen
+
+    def sample(self, is_end: bool = False) -> None:
+        """Keep the sizes of both for the result."""
+        if self.has_begun and self.clock.is_real:
+            report.add_sample(self.sizes, self.seen, self.clock.instant(), is_end)
 
     def wanted_template(self, base: Controller, next: Controller | None) -> Json:
         """The wanted template; the API server is asked once for each template it is applied to, and not when next has it."""
@@ -420,8 +436,10 @@ class _Run:
     def result(self, seen: Observed, message: str) -> Json:
         start = self.start or seen
         changed = bool(self.steps)
-        return {"changed": changed, "steps": self.steps,
-                "rollout": report.rollout(seen) | {"images": report.images(start, seen)},
+        self.sample(is_end=True)
+        return {"changed": changed, "steps": self.steps, "sizes": self.sizes,
+                "rollout": report.rollout(seen) | report.bounds(self.request, start, seen.budgets)
+                           | {"images": report.images(start, seen)},
                 "diff": report.diff(start, seen) if changed else {}, "msg": message, "warnings": self.warnings}
 
     def sentence(self, seen: Observed) -> str:
@@ -434,7 +452,7 @@ class _Run:
             error.standing = report.standing(seen)
         if seen.foo or seen.next:
             result = self.result(seen, "")
-            error.progress = {key: result[key] for key in ("changed", "steps", "rollout", "warnings")}
+            error.progress = {key: result[key] for key in ("changed", "steps", "sizes", "rollout", "warnings")}
         return error
 
     def where(self, name: str) -> str:

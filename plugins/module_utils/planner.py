@@ -23,7 +23,7 @@ from .errors import NoSuchController, RolloutError
 from .observed import Controller, Observed, expected_next, own_label
 from .request import Request, State, differ_in_images_only
 from .steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, patch, scale
-from .thresholds import grow_to, resolve_fenceposts, shrink_to
+from .thresholds import grow_to, shrink_to
 
 Json = dict[str, t.Any]
 
@@ -274,16 +274,13 @@ def _roll(request: Request, seen: Observed, *, grows: Controller, shrinks: Contr
 
 
 def _pace(request: Request, seen: Observed, desired: int) -> tuple[int, int]:
-    """Surge and unavailable; no budget of the pods lets fewer be healthy than it would of a controller of that size."""
-    surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
-    for budget in seen.budgets:
-        spare = max(0, desired - surroundings.desired_healthy(budget, desired))
-        if surge == spare == 0 < desired:
-            name = budget["metadata"]["name"]
-            raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be missing, and max_surge "
-                               f"is 0: nothing could ever move", where=_where(request),
-                               next_command="add max_surge=1 to the task: a new pod is then there before an old one goes")
-        unavailable = min(unavailable, spare)
+    """Surge and unavailable; refuses where nothing could ever move."""
+    surge, unavailable = surroundings.pace(request, seen.budgets, desired)
+    if surge == unavailable == 0 < desired:
+        name = next(budget["metadata"]["name"] for budget in seen.budgets if not surroundings.spare(budget, desired))
+        raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be missing, and max_surge "
+                           f"is 0: nothing could ever move", where=_where(request),
+                           next_command="add max_surge=1 to the task: a new pod is then there before an old one goes")
     return surge, unavailable
 
 

@@ -11,12 +11,15 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import identity
+from . import identity, surroundings
 from .observed import Controller, Observed
 from .request import Request, State, differ_in_images_only
 from .steps import Step
 
 Json = dict[str, t.Any]
+
+#: The most samples of the sizes that a result has.
+SAMPLES = 500
 
 
 def rollout(seen: Observed) -> Json:
@@ -78,6 +81,32 @@ def images(start: Observed, end: Observed) -> Json:
     before, after = start.foo or start.next, end.foo or end.next
     return {"before": mark.get("from", {}) if mark else before.images if before else {},
             "after": after.images if after else {}}
+
+
+def bounds(request: Request, start: Observed, budgets: t.Iterable[Json]) -> Json:
+    """The fewest available pods and the most pods in all that the update allows, in replicas; None without a controller.
+
+    The floor is no higher than what was available when the task began.
+    """
+    desired = _goal(start.foo, start.next)
+    if desired is None:
+        return {"floor": None, "ceiling": None}
+    surge, unavailable = surroundings.pace(request, budgets, desired)
+    available = sum(it.available for it in (start.foo, start.next) if it)
+    return {"floor": max(0, min(desired - unavailable, available)), "ceiling": desired + surge}
+
+
+def add_sample(sizes: list[Json], seen: Observed, at: str, is_end: bool = False) -> None:
+    """Append both sizes to the samples so far if they have changed, and at the end, up to which they are the last one's.
+
+    When there are too many, every second one goes, but for the first and the last.
+    """
+    sample = {"phase": rollout(seen)["phase"], "controller": _size(seen.foo), "next": _size(seen.next)}
+    if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
+        return
+    sizes.append({"at": at, **sample})
+    if len(sizes) > SAMPLES:
+        del sizes[1:-1:2]
 
 
 def diff(start: Observed, end: Observed) -> Json:
@@ -161,6 +190,10 @@ def _numbers(it: Controller | None) -> Json | None:
     if it is None:
         return None
     return {"name": it.name, "uid": it.uid, "replicas": it.replicas, "available": it.available, "images": it.images}
+
+
+def _size(it: Controller | None) -> Json | None:
+    return {"replicas": it.replicas, "available": it.available} if it else None
 
 
 def _goal(foo: Controller | None, next: Controller | None) -> int | None:

@@ -74,6 +74,17 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
     return [each for each in budgets or () if _selects(_map(each, "spec").get("selector"), labels)]
 
 
+def pace(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
+    """Surge and unavailable; no budget of the pods lets fewer be healthy than it would of a controller of that size."""
+    surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
+    return surge, min([unavailable, *(spare(budget, desired) for budget in budgets)])
+
+
+def spare(budget: Json, desired: int) -> int:
+    """How many pods of a controller of that size a budget lets be missing."""
+    return max(0, desired - desired_healthy(budget, desired))
+
+
 def desired_healthy(budget: Json, expected: int) -> int:
     """How many pods a budget wants healthy of that many expected ones; 0 where it says nothing that can be read.
 

@@ -342,6 +342,41 @@ steps:
       type: str
   sample:
     - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at: "2026-11-21T10:00:00Z"}
+sizes:
+  description:
+    - The sizes of both controllers each time they were seen to have changed, and at the end, for a picture of the update.
+    - At most 500; of more, every second one is left out, but for the first and the last.
+    - Empty in check mode, and where there was nothing to do.
+  returned: always, once the controller has been looked at
+  type: list
+  elements: dict
+  contains:
+    at:
+      description: Time of day in RFC 3339, with milliseconds.
+      type: str
+    phase:
+      description:
+        - As RV(rollout.phase). While it is V(taking_over), pods serve that neither of the two counts.
+      type: str
+    controller:
+      description: RV(sizes[].controller.replicas) asked for and RV(sizes[].controller.available) replicas of the controller.
+      type: dict
+      contains: &size
+        replicas:
+          description: Replicas asked for.
+          type: int
+        available:
+          description: Replicas that are available.
+          type: int
+    next:
+      description: The same of the controller of the new pods; none before and after it exists.
+      type: dict
+      contains: *size
+  sample:
+    - at: "2026-11-21T10:00:00.250Z"
+      phase: progressing
+      controller: {replicas: 5, available: 5}
+      next: {replicas: 2, available: 1}
 rollout:
   description: Where the update stands.
   returned: with O(name), once the controller has been looked at
@@ -361,6 +396,13 @@ rollout:
       type: dict
     desired:
       description: The number of replicas that the update has to reach.
+      type: int
+    floor:
+      description:
+        - The fewest available replicas that the update allows, and no more than there were when the task began.
+      type: int
+    ceiling:
+      description: The most replicas in all that the update allows.
       type: int
     since:
       description: When the update began, while it is in progress.

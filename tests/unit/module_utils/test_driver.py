@@ -437,6 +437,35 @@ def test_a_failure_is_an_event_too():
     assert (events[-1]["type"], events[-1]["reason"]) == ("Warning", "RollingUpdateFailed")
 
 
+# Sizes
+
+
+def test_the_sizes_are_told_from_the_beginning_to_the_end():
+    result = Cluster(rc(replicas=2)).run()
+
+    sizes = [(each["phase"], *((each[who] or {}).get("replicas") for who in ("controller", "next"))) for each in result["sizes"]]
+    assert sizes[0] == ("complete", 2, None) and sizes[-1] == ("complete", 2, None)
+    assert ("progressing", 1, 2) in sizes and ("taking_over", 0, None) in sizes
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["at"]) for each in result["sizes"])
+    assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (2, 3)
+
+
+def test_a_failure_tells_the_sizes_too():
+    progress = fails(troubled(rc())).progress
+
+    assert progress["sizes"][-1]["next"] == {"replicas": 1, "available": 0}
+    assert (progress["rollout"]["floor"], progress["rollout"]["ceiling"]) == (3, 4)
+
+
+def test_there_are_no_sizes_where_nothing_happens():
+    """A converged task, and check mode, where everything would be at the same time."""
+    cluster = Cluster(rc(image="myimage:v2"))
+
+    assert cluster.run()["sizes"] == []
+    cluster.clock.is_real = False
+    assert cluster.run(dataclasses.replace(UPDATE, images={"": "myimage:v3"}))["sizes"] == []
+
+
 # The pace
 
 

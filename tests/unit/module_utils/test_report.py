@@ -17,6 +17,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.observed import C
 from ansible_collections.baton.kubernetes.plugins.module_utils.planner import plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Action, Delete, Step
+from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size
 
 KEPT = dataclasses.replace(UPDATE, next_name="bar")
 ENDED = {"outcome": "updated", "from": {"web": "myimage:v1"}, "to": {"web": "myimage:v2"}, "time": NOW}
@@ -148,6 +149,45 @@ def test_images_before_and_after(start, end, before, after):
 
 def test_images_of_nothing_are_none():
     assert report.images(look(UPDATE), look(UPDATE)) == {"before": {}, "after": {}}
+
+
+BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": "100%"}}
+
+
+@pytest.mark.parametrize("items, budgets, expected", [
+    ([rc(replicas=10)], (), (8, 13)),
+    ([rc(replicas=10, available=4)], (), (4, 13)),
+    ([rc(replicas=10)], (BUDGET,), (10, 13)),
+    ([old(6, desired=10, available=5), new(4)], (), (8, 13)),
+    ([], (), (None, None)),
+], ids=["as the options say", "never more than there were", "a budget allows less", "of the size at the beginning", "nothing is there"])
+def test_bounds(items, budgets, expected):
+    quarter = Size(25, percent=True)
+    request = dataclasses.replace(UPDATE, max_surge=quarter, max_unavailable=quarter)
+
+    bounds = report.bounds(request, look(request, *items), budgets)
+
+    assert (bounds["floor"], bounds["ceiling"]) == expected
+
+
+def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
+    sizes = []
+    for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", BOTH, False), ("4", BOTH, True)):
+        report.add_sample(sizes, look(UPDATE, *items), at, is_end)
+
+    both = {"phase": "progressing", "controller": {"replicas": 2, "available": 1}, "next": {"replicas": 1, "available": 1}}
+    assert sizes == [{"at": "1", "phase": "complete", "controller": {"replicas": 3, "available": 3}, "next": None},
+                     {"at": "3", **both}, {"at": "4", **both}]
+
+
+def test_samples_are_thinned_but_for_the_first_and_the_last():
+    sizes = []
+    for turn in range(10 * report.SAMPLES):
+        report.add_sample(sizes, look(UPDATE, rc(replicas=turn)), f"{turn}")
+        assert len(sizes) <= report.SAMPLES and sizes[0]["at"] == "0" and sizes[-1]["at"] == f"{turn}"
+
+    turns = [int(sample["at"]) for sample in sizes]
+    assert len(turns) > report.SAMPLES / 3 and turns == sorted(turns)
 
 
 def test_the_diff_is_of_the_template_and_says_the_same_of_both():

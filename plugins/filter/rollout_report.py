@@ -1,0 +1,107 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: rollout_report
+short_description: Write what a rollout did as one HTML page
+version_added: 0.1.0
+description:
+  - Renders a page from the results of M(baton.kubernetes.rolling_update), as the role P(baton.kubernetes.image_bump#role) collects
+    them. The page needs nothing from the network.
+  - The picture of the sizes is drawn by the Python package C(drawsvg). Without it the page has the figures only, and says so.
+  - Every text is escaped, also what comes from the cluster. M(ansible.builtin.template) would not do that, whatever the template
+    says of Jinja2's C(autoescape).
+author:
+  - baton.kubernetes contributors (@baton-kubernetes)
+requirements:
+  - drawsvg >= 2 (for the picture)
+positional: template
+options:
+  _input:
+    description:
+      - What there is to tell. C(name), C(namespace), C(image), C(outcome), C(message), C(started), C(ended), C(user), C(host),
+        C(stages), a list of C(stage), C(started), C(ended), C(outcome), C(checks), and C(results), the results of the module in
+        order. Whatever is missing is shown as not known.
+    type: dict
+    required: true
+  template:
+    description:
+      - Path of the page's template, on the controller.
+    type: path
+    required: true
+"""
+
+EXAMPLES = r"""
+- name: Write a page about an update
+  ansible.builtin.copy:
+    content: "{{ {'name': 'foo', 'results': [update]} | baton.kubernetes.rollout_report(template) }}"
+    dest: foo.html
+    mode: "0644"
+  vars:
+    template: "{{ lookup('ansible.builtin.env', 'HOME') }}/report.html.j2"
+"""
+
+RETURN = r"""
+_value:
+  description: The page.
+  type: str
+"""
+
+import datetime
+import functools
+import pathlib
+
+import jinja2
+import markupsafe
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import rollouts, sizes_chart
+
+
+def rollout_report(data: dict, template: str) -> str:
+    """The page, from what the role has collected and the path of its template."""
+    if not isinstance(data, dict):
+        raise AnsibleFilterError(f"rollout_report needs a dictionary, not a {type(data).__name__}")
+    path = pathlib.Path(template)
+    try:
+        page = _environment(path.parent).get_template(path.name)
+    except jinja2.TemplateError as error:
+        raise AnsibleFilterError(f"rollout_report cannot use the template {template}: {error}") from error
+    return page.render(data=data, report=rollouts.Report(data), picture=picture, describe=sizes_chart.describe,
+                       is_drawn=sizes_chart.is_possible())
+
+
+@functools.cache
+def _environment(folder: pathlib.Path) -> jinja2.Environment:
+    """Ansible's own templating ignores autoescape, and a message from a pod may hold whatever its owner likes."""
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True,
+                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {"day": day, "time": time, "took": took}
+    return environment
+
+
+def picture(rollout: rollouts.Rollout, width: int, height: int, name: str) -> markupsafe.Markup:
+    """The only part of the page that is not escaped by the template: drawsvg has done it."""
+    return markupsafe.Markup(sizes_chart.draw(rollout, width, height, name))
+
+
+def day(at: datetime.datetime | None) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}" if at else "not known"
+
+
+def time(at: datetime.datetime | None) -> str:
+    return f"{at:%H:%M:%S}" if at else "not known"
+
+
+def took(begin: datetime.datetime | None, end: datetime.datetime | None) -> str:
+    return rollouts.duration((end - begin).total_seconds()) if begin and end else "not known"
+
+
+class FilterModule:
+    """The filters of this file."""
+
+    def filters(self) -> dict:
+        return {"rollout_report": rollout_report}

@@ -1,0 +1,152 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The page: well-formed, readable, complete, and nothing in it that the cluster could make a browser do."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import html5lib
+import pytest
+from ansible.errors import AnsibleFilterError
+from results import failed, paused, updated
+
+from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import sizes_chart
+
+TEMPLATE = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.html.j2"
+HTML = "{http://www.w3.org/1999/xhtml}"
+ATTACK = "<script>alert('x')</script><img src=x onerror=alert(1)>\"'&{{ 7 * 7 }}"
+
+DATA = {
+    "name": "shop", "namespace": "default", "image": "myimage:v2", "outcome": "updated", "message": "shop is updated",
+    "started": "2026-11-21T10:00:00Z", "ended": "2026-11-21T10:01:15Z", "user": "ada", "host": "controller",
+    "stages": [
+        {"stage": "10%", "started": "2026-11-21T10:00:00Z", "ended": "2026-11-21T10:00:05Z", "outcome": "passed",
+         "checks": [{"file": "http.yml", "outcome": "passed", "message": "200", "at": "2026-11-21T10:00:04Z"}]},
+        {"stage": "100%", "started": "2026-11-21T10:00:10Z", "outcome": "passed"}],
+    "results": [paused(), updated(begin=10)],
+}
+FLEET = {"name": "app", "outcome": "failed", "results": [{"results": [updated("app-1"), failed("app-2")]}]}
+FAILED = DATA | {"outcome": "failed", "results": [failed()]}
+
+
+def page(data):
+    """The page as a browser understands it; anything that is not well-formed fails."""
+    return html5lib.HTMLParser(strict=True).parse(rollout_report(data, str(TEMPLATE)))
+
+
+def text(element):
+    return " ".join(" ".join(element.itertext()).split())
+
+
+def tables(tree):
+    return {text(table.find(f"{HTML}caption")): table for table in tree.iter(f"{HTML}table")}
+
+
+def test_it_tells_who_what_when_and_how_it_ended():
+    said = text(page(DATA).find(f".//{HTML}header"))
+
+    for words in ("default/shop updated", "shop is updated", "myimage:v2", "2026-11-21 10:00:00", "1 min 15 s", "ada on controller"):
+        assert words in said
+
+
+def test_it_tells_each_stage_and_check():
+    table = tables(page(DATA))["What was checked after each stage"]
+
+    rows = [text(row) for row in table.iter(f"{HTML}tr")]
+    assert rows[1:] == ["10% the rollout, 5 s passed 10:00:00", "http.yml 200 passed 10:00:04",
+                        "100% the rollout, not known passed 10:00:10"]
+
+
+def test_it_tells_each_step_and_each_size():
+    found = tables(page(DATA))
+
+    assert "scale shop-1 0 → 4 replicas" in text(found["What was changed in the cluster, in order"])
+    (sizes,) = (table for caption, table in found.items() if caption.startswith("Sizes of shop and shop-1"))
+    assert len(list(sizes.iter(f"{HTML}tr"))) == 2 + 9
+
+
+def test_it_tells_why_it_failed():
+    said = text(page(FAILED))
+
+    for words in ("the new pods cannot become available", "ImagePullBackOff", "no such image", "the last words", "ansible ..."):
+        assert words in said
+
+
+def test_it_tells_of_a_fleet_in_a_table_and_in_sections():
+    tree = page(FLEET)
+
+    (caption,) = (caption for caption in tables(tree) if caption.startswith("2 controllers"))
+    links = [each.get("href") for each in tables(tree)[caption].iter(f"{HTML}a")]
+    assert {link[1:] for link in links} == {each.get("id") for each in tree.iter(f"{HTML}h2")} - {"controllers"}
+
+
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, {}], ids=["update", "fleet", "failure", "nothing"])
+def test_it_is_readable_without_eyes_and_without_a_network(data):
+    tree = page(data)
+
+    assert tree.get("lang") == "en" and text(tree.find(f".//{HTML}title"))
+    for table in tree.iter(f"{HTML}table"):
+        assert text(table.find(f"{HTML}caption")) and all(cell.get("scope") for cell in table.iter(f"{HTML}th"))
+    ids = [each.get("id") for each in tree.iter() if each.get("id")]
+    assert len(ids) == len(set(ids))
+    assert not [each for each in tree.iter() if each.get("src") or each.get("href", "#")[0] != "#" and each.tag != f"{HTML}link"]
+    assert "http" not in rollout_report(data, str(TEMPLATE)).replace("http-equiv", "").replace("http.yml", "").replace(
+        "http://www.w3.org/", "")
+
+
+def poisoned(item):
+    """The same with the attack in each text and each key that the cluster or a user has a say in."""
+    if isinstance(item, dict):
+        return {key: each if key in ("at", "phase", "started", "ended", "action") else poisoned(each) for key, each in item.items()}
+    if isinstance(item, list):
+        return [poisoned(each) for each in item]
+    return item + ATTACK if isinstance(item, str) else item
+
+
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED], ids=["update", "fleet", "failure"])
+def test_whatever_comes_from_the_cluster_is_text(data):
+    tree, harmless = page(poisoned(data)), page(data)
+
+    assert [each.tag for each in tree.iter()] == [each.tag for each in harmless.iter()]
+    assert not list(tree.iter(f"{HTML}script")) and not list(tree.iter(f"{HTML}img"))
+    assert ATTACK in "".join(tree.itertext())
+
+
+def without_each(item):
+    """The data without one of its parts, and with something else in its place, for each part; of a list, for its first."""
+    for key in item if isinstance(item, dict) else range(len(item[:1])) if isinstance(item, list) else ():
+        for other in (None, 7, ["?"], {"?": "?"}):
+            changed = copy.copy(item)
+            changed[key] = other
+            yield changed
+        if isinstance(item, dict):
+            yield {name: each for name, each in item.items() if name != key}
+        for changed in without_each(item[key]):
+            yield {**item, key: changed} if isinstance(item, dict) else [*item[:key], changed, *item[key + 1:]]
+
+
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED], ids=["update", "fleet", "failure"])
+def test_a_piece_that_is_missing_or_odd_is_no_trouble(data):
+    """An interrupted run, another version of the module."""
+    for number, changed in enumerate(without_each(data)):
+        assert "</html>" in rollout_report(changed, str(TEMPLATE)), number
+
+
+def test_without_the_library_it_has_the_figures_and_says_what_to_install(monkeypatch):
+    with_it = page(DATA)
+    monkeypatch.setattr(sizes_chart, "drawsvg", None)
+    without = page(DATA)
+
+    assert "pip install drawsvg" in text(without) and "pip install drawsvg" not in text(with_it)
+    assert list(tables(without)) == list(tables(with_it))
+    assert not [each for each in without.iter() if each.get("role") == "img"]
+
+
+@pytest.mark.parametrize("data, template", [("text", TEMPLATE), (DATA, "/nowhere/report.html.j2")], ids=["no dictionary", "no template"])
+def test_what_cannot_be_used_is_an_error_in_one_sentence(data, template):
+    with pytest.raises(AnsibleFilterError, match="rollout_report"):
+        rollout_report(data, str(template))

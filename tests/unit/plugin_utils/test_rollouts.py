@@ -1,0 +1,91 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the report makes of the results of tasks, whatever is missing in them."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+from results import FAILURE, failed, paused, updated
+
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import rollouts
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.rollouts import Report
+
+
+def only(*results, **more):
+    (rollout,) = Report({"name": "shop", "results": list(results), **more}).rollouts
+    return rollout
+
+
+def test_the_tasks_of_one_controller_are_one_rollout():
+    rollout = only(paused(), updated(begin=10))
+
+    assert (rollout.name, rollout.outcome, rollout.next_name) == ("shop", "updated", "shop-1")
+    assert (rollout.floor, rollout.ceiling) == (4, 5)
+    assert rollout.images == {"web": ("myimage:v1", "myimage:v2")}
+    assert [(begin.second, end.second) for begin, end in rollout.pauses] == [(3, 10)]
+    assert len(rollout.samples) == 9 and len(rollout.steps) == 5
+
+
+def test_after_the_takeover_the_pods_of_the_controller_are_the_new_ones():
+    samples = only(updated()).samples
+
+    assert [(each.old_pods, each.new_pods) for each in samples] == [(4, 0), (4, 1), (0, 4), (0, 0), (0, 4)]
+    assert [each.is_taking_over for each in samples] == [False, False, False, True, False]
+
+
+def test_in_the_next_update_they_are_the_old_ones():
+    samples = only(updated(), updated(begin=10)).samples
+
+    assert [(each.old_pods, each.new_pods) for each in samples[-4:]] == [(4, 1), (0, 4), (0, 0), (0, 4)]
+
+
+@pytest.mark.parametrize("result, outcome", [
+    (updated(), "updated"), (paused(), "paused"), (failed(), "failed"), (updated() | {"steps": []}, "unchanged"),
+    ({}, "not known"), ({"failed": True}, "failed"),
+], ids=["updated", "paused", "failed", "unchanged", "nothing told", "failed without a word"])
+def test_the_outcome_of_a_task(result, outcome):
+    assert only(result).outcome == outcome
+
+
+def test_the_failure_is_the_one_before_the_rollback():
+    assert only(failed(), updated(begin=20)).failure == FAILURE
+
+
+def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_wrong():
+    results = [updated(f"app-{number}") for number in range(20)] + [failed("app-20")]
+    fleet = Report({"name": "app", "results": [{"results": results}, {"results": [updated("app-3", begin=30)]}]})
+
+    assert fleet.is_fleet and len(fleet.rollouts) == 21
+    assert len(fleet.rollouts[3].results) == 2
+    assert [each.name for each in fleet.sections] == ["app-20"]
+
+
+def test_a_small_fleet_has_a_section_for_each():
+    assert len(Report({"results": [{"results": [updated("a"), updated("b")]}]}).sections) == 2
+
+
+@pytest.mark.parametrize("step, said", [
+    ({"action": "scale", "from": 2, "to": 0}, "2 → 0 replicas"),
+    ({"action": "create", "from": None, "to": {"web": "v2", "init": "v2"}}, "v2"),
+    ({"action": "rename", "from": {"web": "v1"}, "to": {"web": "v2"}}, "v1 → v2"),
+    ({"action": "delete", "from": 3, "to": None}, "its pods stay"),
+    ({"action": "delete", "from": 0, "to": None}, "it had no pods"),
+    ({"action": "annotate", "from": 0, "to": "updating, 0 desired"}, "updating, 0 desired"),
+    ({}, ""),
+], ids=["scale", "create", "rename", "delete with pods", "delete without", "annotate", "nothing"])
+def test_what_a_step_has_changed(step, said):
+    assert rollouts.change(step) == said
+
+
+@pytest.mark.parametrize("text", [None, "", "soon", 3, {}], ids=repr)
+def test_a_time_that_cannot_be_read_is_none(text):
+    assert rollouts.moment(text) is None
+
+
+def test_examples_in_docstrings():
+    results = doctest.testmod(rollouts)
+
+    assert results.attempted > 0 and results.failed == 0

@@ -1,0 +1,130 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The picture: where things are in it, and that it is well-formed whatever the names are."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+from results import paused, updated
+
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import sizes_chart
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.rollouts import Report
+
+SVG = "{http://www.w3.org/2000/svg}"
+WIDTH, HEIGHT = 600, 300
+
+
+def drawn(*results, name="shop"):
+    (rollout,) = Report({"name": name, "results": list(results)}).rollouts
+    return ElementTree.fromstring(sizes_chart.draw(rollout, WIDTH, HEIGHT, "it"))
+
+
+def by_class(picture, kind):
+    return [each for each in picture.iter() if each.get("class") == kind]
+
+
+def points(path):
+    """The places that a path of M, H, V, L and Z goes to."""
+    x, y, places = 0.0, 0.0, []
+    for word in path.get("d").replace("M", " M").replace("H", " H").replace("V", " V").replace("L", " L").replace("Z", "").split():
+        numbers = [float(each) for each in word[1:].split(",")]
+        x, y = (numbers if len(numbers) == 2 else (numbers[0], y) if word[0] == "H" else (x, numbers[0]))
+        places.append((x, y))
+    return places
+
+
+def height(picture, kind):
+    """Where a straight line is, from the top."""
+    (line,) = by_class(picture, kind)
+    heights = {y for _x, y in points(line)}
+    assert len(heights) == 1
+    return heights.pop()
+
+
+def test_the_available_pods_stay_between_floor_and_ceiling():
+    picture = drawn(updated())
+
+    (available,) = by_class(picture, "available")
+    heights = [y for _x, y in points(available)]
+    assert height(picture, "ceiling") < min(heights) <= max(heights) == height(picture, "floor")
+
+
+def test_everything_is_inside_the_picture():
+    picture = drawn(paused(), updated(begin=10))
+
+    for path in picture.iter(f"{SVG}path"):
+        assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in points(path)), path.attrib
+    for text in picture.iter(f"{SVG}text"):
+        assert 0 <= float(text.get("x")) <= WIDTH and 0 < float(text.get("y")) <= HEIGHT
+
+
+def test_time_goes_to_the_right_and_pods_stand_on_the_ground():
+    (new,) = by_class(drawn(updated()), "new")
+    places = points(new)
+
+    begins = [x for x, y in places[::4]]
+    assert begins == sorted(begins) and len(set(begins)) > 1
+    assert max(y for _x, y in places) == HEIGHT - sizes_chart.BOTTOM
+
+
+def test_a_pause_and_the_takeover_are_bands():
+    picture = drawn(paused(), updated(begin=10))
+
+    for kind in ("pause", "takeover"):
+        (band,) = by_class(picture, kind)
+        assert float(band.get("width")) > 0
+
+
+def test_nothing_is_drawn_where_the_takeover_leaves_pods_uncounted():
+    picture = drawn(updated())
+    (band,) = by_class(picture, "takeover")
+    inside = float(band.get("x")) + float(band.get("width")) / 2
+
+    for kind in ("new", "old", "edge"):
+        (path,) = by_class(picture, kind)
+        places = points(path)
+        spans = zip(places, places[1:], strict=False)
+        assert not any(begin[0] < inside < end[0] and begin[1] == end[1] for begin, end in spans)
+
+
+def test_the_axes_have_round_numbers_with_units():
+    texts = [text.text for text in by_class(drawn(updated()), "number")]
+
+    assert "pods" in texts and "time since the start" in texts
+    assert {"0", "5", "0 s", "1 s", "4 s"} <= set(texts)
+
+
+def test_a_screen_reader_hears_a_title_and_a_description():
+    picture = drawn(updated())
+
+    assert picture.get("role") == "img" and picture.get("aria-labelledby") == "it-title it-desc"
+    said = {each.get("id"): each.text for each in picture if each.tag in (f"{SVG}title", f"{SVG}desc")}
+    assert said == {"it-title": "Pods of shop over time",
+                    "it-desc": "From 4 old and 0 new pods to 0 old and 4 new ones in 4 s. 4 were available, where 4 was the floor; "
+                               "there were at most 5, where 5 was the ceiling."}
+
+
+@pytest.mark.parametrize("name", ["</title><script>alert(1)</script>", "\"'&<>", "]]>"])
+def test_names_are_escaped(name):
+    picture = drawn(updated(name), name=name)
+
+    assert name in picture.find(f"{SVG}title").text
+    assert not list(picture.iter(f"{SVG}script"))
+
+
+def test_a_controller_without_pods_and_one_moment_are_no_trouble():
+    result = updated() | {"rollout": {}}
+    for sample in result["sizes"]:
+        sample.update(at="2026-11-21T10:00:00Z", controller=None, next=None)
+
+    assert by_class(drawn(result), "available")
+
+
+@pytest.mark.parametrize("end, expected", [(4.0, 5), (0.31, 4), (90.0, 5), (4000.0, 4), (10**6, 2)])
+def test_marks_are_few_and_begin_at_zero(end, expected):
+    marks = sizes_chart._marks(end, sizes_chart.SECONDS, 6)
+
+    assert marks[0] == 0 and marks[-1] <= end * 1.001 and len(marks) == expected

@@ -1,0 +1,59 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Results of the module as the tests of the report need them: small, with everything that can be in them."""
+
+from __future__ import annotations
+
+import typing as t
+
+Json = dict[str, t.Any]
+
+FAILURE = {"what": "the new pods cannot become available", "where": "ReplicationController default/shop", "why": "no such image",
+           "next_command": "ansible ...", "causes": [
+               {"kind": "image", "reason": "ImagePullBackOff", "message": "no such image", "suggestion": "push it", "pods": 1,
+                "is_fatal": True, "pod": "shop-1-x", "container": "web", "is_restarted": False, "log": ["the last words"]}]}
+
+
+def updated(name: str = "shop", begin: int = 0) -> Json:
+    """Four pods are rolled at once, with a takeover."""
+    return {
+        "name": name, "changed": True, "msg": f"{name} is updated to myimage:v2: 4 of 4 replicas available",
+        "steps": [step("create", f"{name}-1", None, {"web": "myimage:v2"}, begin), step("scale", f"{name}-1", 0, 4, begin + 1),
+                  step("delete", f"{name}-1", 4, None, begin + 3)],
+        "sizes": [size(begin, 4), size(begin + 1, 4, (1, 0)), size(begin + 2, 0, (4, 4)),
+                  size(begin + 3, 0, phase="taking_over"), size(begin + 4, 4, phase="complete")],
+        "rollout": rollout(name, "complete", {"outcome": "updated"})}
+
+
+def paused(name: str = "shop") -> Json:
+    """The first of the four."""
+    return {"name": name, "changed": True, "msg": "paused", "steps": [step("scale", f"{name}-1", 0, 1), step("scale", name, 4, 3, 2)],
+            "sizes": [size(0, 4), size(1, 4, (1, 0)), size(2, 3, (1, 1)), size(3, 3, (1, 1))],
+            "rollout": rollout(name, "paused") | {"next": {"name": f"{name}-1"}}}
+
+
+def failed(name: str = "shop") -> Json:
+    """The image is not there."""
+    return {"name": name, "changed": True, "failed": True, "msg": "it failed", "failure": FAILURE,
+            "steps": [step("scale", f"{name}-1", 0, 1)], "sizes": [size(0, 4), size(1, 4, (1, 0)), size(9, 4, (1, 0))],
+            "rollout": rollout(name, "progressing") | {"next": {"name": f"{name}-1"}}}
+
+
+def rollout(name: str, phase: str, last: Json | None = None) -> Json:
+    return {"phase": phase, "controller": {"name": name, "replicas": 4, "available": 4}, "next": None, "floor": 4, "ceiling": 5,
+            "last_rollout": last, "images": {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}}
+
+
+def step(action: str, name: str, before: t.Any, after: t.Any, second: int = 0) -> Json:
+    return {"action": action, "kind": "ReplicationController", "name": name, "from": before, "to": after, "at": at(second)}
+
+
+def size(second: int, replicas: int, next: tuple[int, int] | None = None, phase: str = "progressing") -> Json:
+    """One sample; next in replicas and available ones."""
+    return {"at": at(second), "phase": phase, "controller": {"replicas": replicas, "available": replicas},
+            "next": {"replicas": next[0], "available": next[1]} if next else None}
+
+
+def at(second: int) -> str:
+    return f"2026-11-21T10:00:{second:02}.000Z"

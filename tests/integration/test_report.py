@@ -1,0 +1,90 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The report of rollouts on the real API server, as the role's last task writes it."""
+
+from __future__ import annotations
+
+import subprocess
+from xml.etree import ElementTree
+
+import html5lib
+import pytest
+from namespace import Namespace
+
+HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
+
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - name: Roll
+      baton.kubernetes.rolling_update: 
+        name: foo
+        namespace: {namespace}
+        template: {{spec: {{containers: [{{name: web, image: "{image}"}}]}}}}
+        failure_grace: 1
+        on_failure: rollback
+      register: update
+      ignore_errors: true
+
+    - name: Tell
+      ansible.builtin.include_role: {{name: baton.kubernetes.image_bump, tasks_from: report}}
+      vars:
+        image_bump_report: "{page}"
+        image_bump_report_data:
+          name: foo
+          namespace: "{namespace}"
+          image: "{image}"
+          outcome: "{{{{ 'failed' if update is failed else 'updated' }}}}"
+          message: "{{{{ update.msg }}}}"
+          results: ["{{{{ update }}}}"]
+"""
+
+
+@pytest.fixture
+def report(namespace: Namespace, ansible_environment, tmp_path):
+    """Roll foo to an image and read the page about it."""
+
+    def report(image: str) -> ElementTree.Element:
+        page = tmp_path / "report.html"
+        (tmp_path / "play.yml").write_text(PLAY.format(namespace=namespace.name, image=image, page=page))
+        run = subprocess.run(["ansible-playbook", "play.yml"], cwd=tmp_path, env=ansible_environment, capture_output=True,
+                             text=True, timeout=180, check=False)
+        assert run.returncode == 0, run.stdout + run.stderr
+        return html5lib.HTMLParser(strict=True).parse(page.read_text(encoding="utf-8"))
+
+    return report
+
+
+def table(page, caption):
+    """The rows of the table whose caption begins like that."""
+    (found,) = (each for each in page.iter(f"{HTML}table") if "".join(each.find(f"{HTML}caption").itertext()).startswith(caption))
+    return [[" ".join("".join(cell.itertext()).split()) for cell in row] for row in found.find(f"{HTML}tbody")]
+
+
+def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
+    namespace.make_foo(4)
+
+    page = report("myimage:v2")
+
+    steps = [row[2:] for row in table(page, "What was changed")]
+    assert ["scale", "foo", "4 → 3 replicas"] in steps and steps[-1] == ["annotate", "foo", "updated"]
+    figures = table(page, "Sizes of foo and foo-")
+    assert figures[0][2:] == ["4", "4", "–", "–"] == figures[-1][2:]
+    assert any("takeover" in row[0] for row in figures)
+    assert len([each for each in page.iter(f"{SVG}svg") if each.get("role") == "img"]) == 2
+    said = "".join(page.itertext())
+    assert "4 to 5 were available, where 4 was the floor; there were at most 5, where 5 was the ceiling." in said
+
+
+def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namespace, report):
+    namespace.make_foo(2)
+    image = "evil<script>alert(1)</script>:v2-absent"  # which the module's option image would refuse
+
+    page = report(image)
+
+    assert not list(page.iter(f"{HTML}script")) and "".join(page.itertext()).count(image) > 2
+    ((reason, pods, pod, message),) = table(page, "Why the pods of foo")
+    assert reason in ("ErrImagePull", "ImagePullBackOff") and pods == "1" and pod.startswith("foo-")
+    assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], "it was rolled back"

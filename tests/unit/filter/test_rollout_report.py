@@ -57,8 +57,8 @@ def test_it_tells_each_stage_and_check():
     table = tables(page(DATA))["What was checked after each stage"]
 
     rows = [text(row) for row in table.iter(f"{HTML}tr")]
-    assert rows[1:] == ["10% the rollout, 5 s passed 10:00:00", "http.yml 200 passed 10:00:04",
-                        "100% the rollout, not known passed 10:00:10"]
+    assert rows[1:] == ["10% the whole stage, 5 s passed 10:00:00", "http.yml 200 passed 10:00:04",
+                        "100% the whole stage, not known passed 10:00:10"]
 
 
 def test_it_tells_each_step_and_each_size():

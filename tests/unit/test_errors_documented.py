@@ -1,0 +1,43 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every error in the code stands in docs/errors.md, in its own words."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTED = " ".join((ROOT / "docs" / "errors.md").read_text(encoding="utf-8").split())
+#: Who makes errors, and which argument is what failed.
+MAKERS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2, "_error": 2}
+
+
+def fixed_texts(node):
+    """The parts of a message that are the same each time; none where it is put together elsewhere."""
+    if isinstance(node, ast.BinOp):
+        return fixed_texts(node.left) + fixed_texts(node.right)
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return [part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+
+
+def messages():
+    for path in sorted((ROOT / "plugins" / "module_utils").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            maker = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+            if maker in MAKERS and len(node.args) > MAKERS[maker]:
+                texts = [text.strip(" .;:,()") for text in fixed_texts(node.args[MAKERS[maker]])]
+                if any(texts):
+                    yield pytest.param(max(texts, key=len), id=f"{path.stem}:{node.lineno}")
+
+
+@pytest.mark.parametrize("text", list(messages()))
+def test_an_error_is_documented(text):
+    assert text in DOCUMENTED
+
+
+def test_the_messages_are_found():
+    assert len(list(messages())) > 70

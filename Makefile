@@ -52,6 +52,16 @@ test-faults: .venv/ready ## A kill at every write, a fault at every request; kub
 bench: .venv/ready ## Side by side with kubectl rolling-update and the Deployment controller
 	@.venv/bin/python tests/bench
 
+.PHONY: docs
+docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/html; fetches Sphinx the first time
+	@pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	@mkdir -p build/docs
+	@antsibull-docs sphinx-init --use-current --squash-hierarchy --fail-on-error --lenient --title baton.kubernetes \
+	  --html-short-title baton.kubernetes --project baton.kubernetes --copyright 'baton.kubernetes contributors' \
+	  --dest-dir build/docs baton.kubernetes > build/docs/log
+	@build/docs/build.sh >> build/docs/log 2>&1 || { cat build/docs/log; exit 1; }
+	@echo "build/docs/build/html/index.html"
+
 .PHONY: build
 build: .venv/ready ## The collection as a file, in build/
 	@ansible-galaxy collection build --force --output-path build

@@ -359,7 +359,7 @@ sizes:
         - As RV(rollout.phase). While it is V(taking_over), pods serve that neither of the two counts.
       type: str
     controller:
-      description: RV(sizes[].controller.replicas) asked for and RV(sizes[].controller.available) replicas of the controller.
+      description: The size of the controller.
       type: dict
       contains: &size
         replicas:
@@ -369,7 +369,7 @@ sizes:
           description: Replicas that are available.
           type: int
     next:
-      description: The same of the controller of the new pods; none before and after it exists.
+      description: The same of the controller of the new pods, as long as it exists.
       type: dict
       contains: *size
   sample:

@@ -1,11 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every error in the code stands in docs/errors.md, in its own words."""
+"""Every error in the code stands in docs/errors.md in its own words, and every row of the planner in docs/how-it-works.md."""
 
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,14 @@ def messages():
 @pytest.mark.parametrize("text", list(messages()))
 def test_an_error_is_documented(text):
     assert text in DOCUMENTED
+
+
+def test_the_rows_of_the_planner_are_the_documented_table():
+    table = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
+    planned, told = (set(table.findall((ROOT / path).read_text(encoding="utf-8")))
+                     for path in ("plugins/module_utils/planner.py", "docs/how-it-works.md"))
+
+    assert planned - {"| - | yes | ... |"} == told and len(told) > 10
 
 
 def test_the_messages_are_found():

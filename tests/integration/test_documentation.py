@@ -1,0 +1,101 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the documentation tells to type is typed: every ansible command and every playbook of the pages below.
+
+Each one runs in a namespace with the controllers that the pages speak of. An example that goes back finds an update paused
+half-way. A page's words stay as they are but for the namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from namespace import manifest
+
+ROOT = Path(__file__).parents[2]
+#: docs/awx.md and docs/many-clusters.md need more than one cluster or other programs: they have tests of their own.
+PAGES = ["README.md", "docs/how-it-works.md", "docs/recovery.md", "docs/migrating.md", "docs/permissions.md",
+         "roles/image_bump/README.md", "roles/rollback/README.md"]
+#: The controllers that the examples speak of.
+NAMES = ("foo", "shop")
+#: Task files that examples name: a check, a hook.
+FILES = re.compile(r"\b[\w/-]+\.yml\b")
+COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? [^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
+#: Words that stand for something, or for another cluster: shown, and not to be typed as they are.
+NOT_TYPED = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
+
+
+def commands():
+    for page in PAGES:
+        lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
+        found = [match[1].strip() for line in lines if (match := COMMAND.match(line)) and not NOT_TYPED.search(match[1])]
+        for number, command in enumerate(dict.fromkeys(found)):
+            yield pytest.param(command, id=f"{page}-{number}")
+
+
+def playbooks():
+    for page in PAGES:
+        for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)):
+            plays = next(iter(yaml.safe_load_all(block)))
+            if isinstance(plays, list) and "hosts" in plays[0]:
+                yield pytest.param(plays, id=f"{page}-{number}")
+
+
+@pytest.fixture
+def typed(namespace, ansible_environment, tmp_path):
+    """Run a command where the controllers are; whoever goes back finds an update to go back from."""
+
+    def typed(*command, goes_back=False, files=()):
+        for name in NAMES:
+            namespace.create("replicationcontrollers", manifest(2, "myimage:v1", name))
+        for name in NAMES:
+            namespace.until_available(name, 2)
+            if goes_back:
+                namespace.roll(name=name, image="myimage:v2", pause_at=1)
+        for file in files:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text("- name: Look\n  ansible.builtin.debug: {msg: well}\n")
+        run = subprocess.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True, text=True, timeout=240, check=False)
+        assert run.returncode == 0, f"{command}\n{run.stdout}{run.stderr}"
+        return run.stdout
+
+    return typed
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_a_command(namespace, typed, command):
+    words = re.findall(r"'[^']*'|\S+", command)
+    words = [word.strip("'") for word in words]
+    if words[0] == "ansible":
+        at = words.index("-a") + 1
+        words[at] = re.sub(r"\bnamespace=\S+\s*", "", words[at]) + f" namespace={namespace.name}"
+    else:
+        words += ["-e", f"namespace={namespace.name}"]
+
+    said = typed(*words, goes_back="rolled_back" in command or "rollback" in command, files=FILES.findall(command))
+
+    assert "FAILED" not in said
+
+
+@pytest.mark.parametrize("plays", list(playbooks()))
+def test_a_playbook(namespace, typed, tmp_path, plays):
+    text = re.sub(r'("(?:\w+_)?namespace"): "[^"]*"', rf'\1: "{namespace.name}"', json.dumps(plays))
+    plays = [{"module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}, **play} for play in json.loads(text)]
+    for role in (role for play in plays for role in play.get("roles", ())):
+        role[f"{role['role'].rpartition('.')[2]}_namespace"] = namespace.name
+    (tmp_path / "play.yml").write_text(json.dumps(plays))
+
+    typed("ansible-playbook", "play.yml", goes_back="rollback" in text, files=FILES.findall(text))
+
+    images = {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
+    assert len(images) == 2 or "rollback" in text, "one of the two is another image now"
+
+
+def test_the_examples_are_found():
+    assert len(list(commands())) >= 10 and len(list(playbooks())) >= 2

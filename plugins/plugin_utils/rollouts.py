@@ -13,6 +13,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime
+import functools
+import itertools
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.fields import mapping, number, objects, text, values
@@ -81,9 +83,10 @@ class Rollout:
         """Why pods did not become available; log is the end of a container's log, line by line."""
         return [cause | {"log": values(cause, "log")} for cause in objects(self.failure, "causes")]
 
-    @property
+    @functools.cached_property
     def steps(self) -> list[Json]:
-        return [{**step, "at": moment(step.get("at")), "change": change(step)} for each in self.results for step in objects(each, "steps")]
+        steps = (step for each in self.results for step in objects(each, "steps"))
+        return [{**step, "at": moment(step.get("at")), "change": change(step)} for step in steps]
 
     @property
     def images(self) -> dict[str, tuple[str, str]]:
@@ -115,7 +118,7 @@ class Rollout:
         known = [mapping(each, "rollout").get(which) for each in self.results if each.get("sizes")]
         return of(numbers) if (numbers := [each for each in known if isinstance(each, int)]) else None
 
-    @property
+    @functools.cached_property
     def samples(self) -> list[Sample]:
         """The sizes over time, in order."""
         samples, has_taken_over = [], False
@@ -132,7 +135,7 @@ class Rollout:
         """From the last size that one task saw to the first one that the next task saw."""
         seen = [[at for sample in objects(each, "sizes") if (at := moment(sample.get("at")))] for each in self.results]
         seen = [times for times in seen if times]
-        return [(max(before), min(after)) for before, after in zip(seen, seen[1:]) if max(before) < min(after)]
+        return [(max(before), min(after)) for before, after in itertools.pairwise(seen) if max(before) < min(after)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +144,7 @@ class Report:
 
     data: Json
 
-    @property
+    @functools.cached_property
     def rollouts(self) -> list[Rollout]:
         """One for each controller, in the order in which they were begun."""
         by_name: dict[str, list[Json]] = collections.defaultdict(list)
@@ -155,7 +158,7 @@ class Report:
     def is_fleet(self) -> bool:
         return len(self.rollouts) > 1
 
-    @property
+    @functools.cached_property
     def sections(self) -> list[Rollout]:
         """Those that are told of at length: in a large fleet only the ones that something went wrong with."""
         rollouts = self.rollouts

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -32,11 +33,13 @@ NOT_TYPED = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
 
 def commands():
+    """Each one once, with the first page that has it."""
+    found = {}
     for page in PAGES:
-        lines = (ROOT / page).read_text(encoding="utf-8").splitlines()
-        found = [match[1].strip() for line in lines if (match := COMMAND.match(line)) and not NOT_TYPED.search(match[1])]
-        for number, command in enumerate(dict.fromkeys(found)):
-            yield pytest.param(command, id=f"{page}-{number}")
+        for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
+            if (match := COMMAND.match(line)) and not NOT_TYPED.search(match[1]):
+                found.setdefault(match[1].strip(), page)
+    return [pytest.param(command, id=f"{page}-{number}") for number, (command, page) in enumerate(found.items())]
 
 
 def playbooks():
@@ -49,7 +52,7 @@ def playbooks():
 
 @pytest.fixture
 def typed(namespace, ansible_environment, tmp_path):
-    """Run a command where the controllers are; whoever goes back finds an update to go back from."""
+    """Run a command where the controllers are, with task files beside it; whoever goes back finds an update to go back from."""
 
     def typed(*command, goes_back=False, files=()):
         for name in NAMES:
@@ -61,17 +64,17 @@ def typed(namespace, ansible_environment, tmp_path):
         for file in files:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text("- name: Look\n  ansible.builtin.debug: {msg: well}\n")
-        run = subprocess.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True, text=True, timeout=240, check=False)
+        run = subprocess.run(command, cwd=tmp_path, env=ansible_environment, capture_output=True, text=True, timeout=240,
+                             check=False)
         assert run.returncode == 0, f"{command}\n{run.stdout}{run.stderr}"
         return run.stdout
 
     return typed
 
 
-@pytest.mark.parametrize("command", list(commands()))
+@pytest.mark.parametrize("command", commands())
 def test_a_command(namespace, typed, command):
-    words = re.findall(r"'[^']*'|\S+", command)
-    words = [word.strip("'") for word in words]
+    words = shlex.split(command)
     if words[0] == "ansible":
         at = words.index("-a") + 1
         words[at] = re.sub(r"\bnamespace=\S+\s*", "", words[at]) + f" namespace={namespace.name}"
@@ -86,7 +89,8 @@ def test_a_command(namespace, typed, command):
 @pytest.mark.parametrize("plays", list(playbooks()))
 def test_a_playbook(namespace, typed, tmp_path, plays):
     text = re.sub(r'("(?:\w+_)?namespace"): "[^"]*"', rf'\1: "{namespace.name}"', json.dumps(plays))
-    plays = [{"module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}, **play} for play in json.loads(text)]
+    defaults = {"module_defaults": {"group/baton.kubernetes.kubernetes": {"namespace": namespace.name}}}
+    plays = [{**defaults, **play} for play in json.loads(text)]
     for role in (role for play in plays for role in play.get("roles", ())):
         role[f"{role['role'].rpartition('.')[2]}_namespace"] = namespace.name
     (tmp_path / "play.yml").write_text(json.dumps(plays))
@@ -98,4 +102,4 @@ def test_a_playbook(namespace, typed, tmp_path, plays):
 
 
 def test_the_examples_are_found():
-    assert len(list(commands())) >= 10 and len(list(playbooks())) >= 2
+    assert len(commands()) >= 10 and len(list(playbooks())) >= 2

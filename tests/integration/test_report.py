@@ -19,7 +19,7 @@ PLAY = """
   gather_facts: false
   tasks:
     - name: Roll
-      baton.kubernetes.rolling_update: 
+      baton.kubernetes.rolling_update:
         name: foo
         namespace: {namespace}
         template: {{spec: {{containers: [{{name: web, image: "{image}"}}]}}}}

@@ -28,7 +28,8 @@ def updated(name: str = "shop", begin: int = 0) -> Json:
 
 def paused(name: str = "shop") -> Json:
     """The first of the four."""
-    return {"name": name, "changed": True, "msg": "paused", "steps": [step("scale", f"{name}-1", 0, 1), step("scale", name, 4, 3, 2)],
+    return {"name": name, "changed": True, "msg": "paused",
+            "steps": [step("scale", f"{name}-1", 0, 1), step("scale", name, 4, 3, 2)],
             "sizes": [size(0, 4), size(1, 4, (1, 0)), size(2, 3, (1, 1)), size(3, 3, (1, 1))],
             "rollout": rollout(name, "paused") | {"next": {"name": f"{name}-1"}}}
 

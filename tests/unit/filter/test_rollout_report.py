@@ -49,7 +49,8 @@ def tables(tree):
 def test_it_tells_who_what_when_and_how_it_ended():
     said = text(page(DATA).find(f".//{HTML}header"))
 
-    for words in ("default/shop updated", "shop is updated", "myimage:v2", "2026-11-21 10:00:00", "1 min 15 s", "ada on controller"):
+    for words in ("default/shop updated", "shop is updated", "myimage:v2", "2026-11-21 10:00:00", "1 min 15 s",
+                  "ada on controller"):
         assert words in said
 
 
@@ -57,7 +58,8 @@ def test_it_tells_each_stage_and_check():
     table = tables(page(DATA))["What was checked after each stage"]
 
     rows = [text(row) for row in table.iter(f"{HTML}tr")]
-    assert rows[1:] == ["10% the whole stage, 5 s passed 10:00:00", "http.yml 200 passed 10:00:04",
+    assert rows[1:] == ["10% the whole stage, 5 s passed 10:00:00",
+                        "http.yml 200 passed 10:00:04",
                         "100% the whole stage, not known passed 10:00:10"]
 
 
@@ -146,7 +148,8 @@ def test_without_the_library_it_has_the_figures_and_says_what_to_install(monkeyp
     assert not [each for each in without.iter() if each.get("role") == "img"]
 
 
-@pytest.mark.parametrize("data, template", [("text", TEMPLATE), (DATA, "/nowhere/report.html.j2")], ids=["no dictionary", "no template"])
+@pytest.mark.parametrize("data, template", [("text", TEMPLATE), (DATA, "/nowhere/report.html.j2")],
+                         ids=["no dictionary", "no template"])
 def test_what_cannot_be_used_is_an_error_in_one_sentence(data, template):
     with pytest.raises(AnsibleFilterError, match="rollout_report"):
         rollout_report(data, str(template))

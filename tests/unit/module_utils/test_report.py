@@ -160,7 +160,7 @@ BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": 
     ([rc(replicas=10)], (BUDGET,), (10, 13)),
     ([old(6, desired=10, available=5), new(4)], (), (8, 13)),
     ([], (), (None, None)),
-], ids=["as the options say", "never more than there were", "a budget allows less", "of the size at the beginning", "nothing is there"])
+], ids=["as the options say", "no more than there were", "a budget allows less", "of the size at the beginning", "nothing there"])
 def test_bounds(items, budgets, expected):
     quarter = Size(25, percent=True)
     request = dataclasses.replace(UPDATE, max_surge=quarter, max_unavailable=quarter)

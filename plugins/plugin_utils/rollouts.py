@@ -21,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.fields import map
 
 Json = dict[str, t.Any]
 
-#: The most controllers of a fleet that have a section of their own although nothing went wrong with them.
+#: The most controllers that have a section of their own.
 SECTIONS = 10
 
 
@@ -160,9 +160,11 @@ class Report:
 
     @functools.cached_property
     def sections(self) -> list[Rollout]:
-        """Those that are told of at length: in a large fleet only the ones that something went wrong with."""
+        """Those that are told of at length: in a large fleet the first ones that something went wrong with."""
         rollouts = self.rollouts
-        return rollouts if len(rollouts) <= SECTIONS else [each for each in rollouts if each.failure or each.outcome == "failed"]
+        if len(rollouts) > SECTIONS:
+            rollouts = [each for each in rollouts if each.failure or each.outcome == "failed"]
+        return rollouts[:SECTIONS]
 
     @property
     def headline(self) -> str:

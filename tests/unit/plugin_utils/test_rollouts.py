@@ -63,6 +63,12 @@ def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_w
     assert [each.name for each in fleet.sections] == ["app-20"]
 
 
+def test_there_are_not_too_many_sections():
+    fleet = Report({"results": [{"results": [failed(f"app-{number}") for number in range(20)]}]})
+
+    assert len(fleet.rollouts) == 20 and len(fleet.sections) == rollouts.SECTIONS
+
+
 def test_a_small_fleet_has_a_section_for_each():
     assert len(Report({"results": [{"results": [updated("a"), updated("b")]}]}).sections) == 2
 

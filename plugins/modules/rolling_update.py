@@ -306,6 +306,10 @@ results:
       description: As RV(steps).
       type: list
       elements: dict
+    sizes:
+      description: As RV(sizes).
+      type: list
+      elements: dict
     rollout:
       description: As RV(rollout).
       type: dict

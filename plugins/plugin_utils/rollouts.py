@@ -63,6 +63,8 @@ class Rollout:
     def outcome(self) -> str:
         if self.last.get("failed") or self.failure:
             return "failed"
+        if self.last.get("skipped"):
+            return "skipped"
         phase = text(mapping(self.last, "rollout"), "phase")
         if phase != "complete":
             return phase or "not known"

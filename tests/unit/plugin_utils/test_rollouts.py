@@ -44,8 +44,8 @@ def test_in_the_next_update_they_are_the_old_ones():
 
 @pytest.mark.parametrize("result, outcome", [
     (updated(), "updated"), (paused(), "paused"), (failed(), "failed"), (updated() | {"steps": []}, "unchanged"),
-    ({}, "not known"), ({"failed": True}, "failed"),
-], ids=["updated", "paused", "failed", "unchanged", "nothing told", "failed without a word"])
+    ({}, "not known"), ({"failed": True}, "failed"), ({"skipped": True, "msg": "not begun"}, "skipped"),
+], ids=["updated", "paused", "failed", "unchanged", "nothing told", "failed without a word", "skipped"])
 def test_the_outcome_of_a_task(result, outcome):
     assert only(result).outcome == outcome
 

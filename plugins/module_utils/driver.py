@@ -437,9 +437,9 @@ class _Run:
         start = self.start or seen
         changed = bool(self.steps)
         self.sample(is_end=True)
+        bounds = report.bounds(self.request, start, seen.budgets)
         return {"changed": changed, "steps": self.steps, "sizes": self.sizes,
-                "rollout": report.rollout(seen) | report.bounds(self.request, start, seen.budgets)
-                           | {"images": report.images(start, seen)},
+                "rollout": report.rollout(seen) | bounds | {"images": report.images(start, seen)},
                 "diff": report.diff(start, seen) if changed else {}, "msg": message, "warnings": self.warnings}
 
     def sentence(self, seen: Observed) -> str:

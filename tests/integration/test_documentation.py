@@ -45,7 +45,7 @@ def commands():
 def playbooks():
     for page in PAGES:
         for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)):
-            plays = next(iter(yaml.safe_load_all(block)))
+            plays, *_more = yaml.safe_load_all(block)
             if isinstance(plays, list) and "hosts" in plays[0]:
                 yield pytest.param(plays, id=f"{page}-{number}")
 

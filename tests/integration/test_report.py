@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import html5lib
 import pytest
 from namespace import Namespace
+from plays import Playbooks, Shop
 
 HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
 
@@ -88,3 +89,17 @@ def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namesp
     ((reason, pods, pod, message),) = table(page, "Why the pods of foo")
     assert reason in ("ErrImagePull", "ImagePullBackOff") and pods == "1" and pod.startswith("foo-")
     assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], "it was rolled back"
+
+
+def test_the_role_tells_the_stage_and_the_check_that_failed(namespace, ansible_environment, tmp_path):
+    namespace.make_foo(4)
+    page = tmp_path / "page.html"
+    with Shop(namespace) as shop:
+        shop.broken.add("50%")
+
+        Playbooks(ansible_environment, tmp_path, shop).bump(succeeds=False, image_bump_report=str(page))
+
+    tree = html5lib.HTMLParser(strict=True).parse(page.read_text(encoding="utf-8"))
+    assert table(tree, "What was checked")[0][0] == "10%"
+    said = " ".join(" ".join(tree.itertext()).split())
+    assert "rolled back" in said and "503" in said and "myimage:v2" in said

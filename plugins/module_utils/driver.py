@@ -29,10 +29,6 @@ from .steps import AUTOSCALER, Done, Step, Wait
 
 Json = dict[str, t.Any]
 
-#: Seconds without progress after which the pods are looked at to see why.
-LOOK_AT_PODS = 1.0
-#: Seconds between two Events about sizes.
-EVENTS_APART = 1.0
 #: Seconds between two progress lines about sizes alone.
 TOLD_APART = 1.0
 #: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
@@ -49,6 +45,21 @@ AROUND = {"services": "services", "budgets": "poddisruptionbudgets", "autoscaler
 
 #: Seconds after which a wait looks up to see whether it should end.
 LOOK_UP = 0.2
+
+
+class Intervals(t.NamedTuple):
+    """How often the API server hears of what is no step, in seconds."""
+
+    #: Between two renewals of the Lease.
+    renew: float = RENEW_AFTER
+    #: Without progress, after which the pods are looked at to see why.
+    look_at_pods: float = 1.0
+    #: Between two Events about sizes.
+    events: float = 1.0
+
+
+#: Of a driver that is the only one of its task.
+ALONE = Intervals()
 
 
 class Clock:
@@ -100,16 +111,15 @@ def run(
     clock: Clock,
     say: t.Callable[[str], None] = lambda line: None,
     stop: t.Callable[[], str] = lambda: "",
-    renew_after: float = RENEW_AFTER,
+    intervals: Intervals = ALONE,
 ) -> Json:
     """Bring the cluster to what the request asks for and return the task's result.
 
     The controller's Lease is held from before the first write to the end, if the request has it so.
     say is called with one line for each step and each wait. stop is asked before each step and several times a second while
-    waiting, and tells why the task should end, or "". The Lease is renewed every renew_after seconds. Raises RolloutError
-    with the steps so far on it.
+    waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
     """
-    it = _Run(request, gateway, clock, say, stop, renew_after)
+    it = _Run(request, gateway, clock, say, stop, intervals)
     # No `finally`: a client that dies does nothing more, and the tests' clients die by a BaseException.
     try:
         result = it.to_the_end()
@@ -130,8 +140,8 @@ def look(request: Request, gateway: Gateway, clock: Clock) -> Json | None:
 
 class _Run:
     def __init__(self, request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
-                 stop: t.Callable[[], str], renew_after: float = RENEW_AFTER) -> None:
-        self.request, self.gateway, self.clock, self.say, self.stop = request, gateway, clock, say, stop
+                 stop: t.Callable[[], str], intervals: Intervals = ALONE) -> None:
+        self.request, self.gateway, self.clock, self.say, self.stop, self.intervals = request, gateway, clock, say, stop, intervals
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
         self.start: Observed | None = None
@@ -148,14 +158,14 @@ class _Run:
         self.told_causes: set[str] = set()
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self.fatal: dict[str, tuple[float, float]] = {}
-        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, renew_after) if request.lock else None
+        self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew) if request.lock else None
         self.has_begun = False
         self.around = surroundings.Surroundings()
         self.warnings: list[str] = []
         self.records = request.record_events
         #: Changes of sizes that no Event tells of yet: first size, number of steps; and when the last Event was made.
         self.unrecorded: dict[str, tuple[int, int, Step]] = {}
-        self.recorded_at = -EVENTS_APART
+        self.recorded_at = -intervals.events
 
     def to_the_end(self) -> Json:
         try:
@@ -312,7 +322,7 @@ class _Run:
         if step.action == "scale":
             first, steps, _last = self.unrecorded.get(step.name, (step.before, 0, step))
             self.unrecorded[step.name] = first, steps + 1, step
-            if self.clock.monotonic() - self.recorded_at < EVENTS_APART:
+            if self.clock.monotonic() - self.recorded_at < self.intervals.events:
                 return
         self.record_sizes()
         if step.action != "scale":
@@ -338,7 +348,7 @@ class _Run:
         if progress > self.best:
             self.best, self.best_at = progress, now
         left = self.best_at + self.request.progress_deadline - now
-        causes = self.causes(seen) if now - self.best_at >= LOOK_AT_PODS or left <= 0 else []
+        causes = self.causes(seen) if now - self.best_at >= self.intervals.look_at_pods or left <= 0 else []
         self.fatal = {kind: times for kind, times in self.fatal.items() if now - times[1] <= FLICKER}
         self.fatal |= {cause.kind: (self.fatal.get(cause.kind, (now, now))[0], now) for cause in causes if cause.is_fatal}
         if causes and any(now - first >= self.request.failure_grace for first, _last in self.fatal.values()):

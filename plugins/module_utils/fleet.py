@@ -31,8 +31,8 @@ Json = dict[str, t.Any]
 FOR_ONE = ("next_name", "definition", "src")
 #: Seconds after which a driver that has heard nothing looks up, and after which the watch is asked for news.
 LOOK_UP, NEWS = 1.0, 0.1
-#: Seconds between two renewals of each Lease: so many would be a load of their own.
-RENEW_AFTER = 5.0
+#: What is no step comes more seldom than from one driver alone: from so many it would be a load of its own.
+INTERVALS = driver.Intervals(renew=5.0, look_at_pods=5.0, events=5.0)
 #: Names in a sentence.
 NAMES_TOLD = 5
 
@@ -149,7 +149,7 @@ def run(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock
 
     def roll(request: Request) -> Json:
         view = t.cast(Gateway, shared.views[request.name])
-        return driver.run(request, view, clock, lambda line: say(f"{request.name}: {line}"), stop, RENEW_AFTER)
+        return driver.run(request, view, clock, lambda line: say(f"{request.name}: {line}"), stop, INTERVALS)
 
     rolling = _Rolling(fleet, requests, gateway.controllers(), roll)
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:

@@ -61,7 +61,7 @@ TIERS = {
     ),
     "unit": Tier(["pytest -q tests/unit"]),
     "sanity": Tier(["bash tests/sanity/run"]),
-    "integration": Tier([BUILD, "pytest -q tests/integration"]),
+    "integration": Tier([BUILD, "pytest -q -n auto --dist worksteal tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration"]),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),

@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def cluster():
-    """The embedded cluster of this checkout, or the one that KUBECONFIG names."""
-    with embedded.up(f"integration-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}") as cluster:
+    """The embedded cluster of this checkout and of this worker, or the one that KUBECONFIG names."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    with embedded.up(f"integration-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}{worker}") as cluster:
         yield cluster
 
 

@@ -33,7 +33,8 @@ def command(namespace, **options):
 
 def rolled(namespace, environment, check=True, **options):
     """The result of an ad-hoc task, and what it showed."""
-    process = subprocess.run(command(namespace, **options), env=environment, capture_output=True, text=True, timeout=300, check=False)
+    process = subprocess.run(command(namespace, **options), env=environment, capture_output=True, text=True, timeout=300,
+                             check=False)
     assert (process.returncode == 0) == check, process.stdout + process.stderr
     return json.loads(process.stdout.partition("=>")[2]), process.stderr
 

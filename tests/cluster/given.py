@@ -39,7 +39,7 @@ class GivenCluster:
         self.token: str | None = _named(config, "user", context.get("user")).get("token")
         self.certificate_authority = str(path.parent / authority) if authority else None
 
-    def up(self, controller_manager_qps: int) -> None:  # pylint: disable=unused-argument
+    def up(self, controller_manager_qps: int, with_real_node: bool) -> None:  # pylint: disable=unused-argument
         """See that it answers, be it with "unauthorized". Raises ClusterError."""
         if not self._answers():
             raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster, but {self.server!r} does not answer")

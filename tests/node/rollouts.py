@@ -1,0 +1,248 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is done to pods that serve: a table of rollouts, for each kind of controller.
+
+To add a kind, add it to KINDS and name it in the rows of ROWS that it can do. To add a rollout, add a function and its row.
+"""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import tempfile
+import threading
+import time
+import typing as t
+from pathlib import Path
+
+import binaries
+import clients
+import pytest
+from namespace import Killed, Namespace, dies_at, eventually, is_ready, manifest
+from traffic import SETTLE
+
+Json = dict[str, t.Any]
+
+REPLICAS = 4
+V1, V2 = "localhost/web:v1", "localhost/web:v2"
+
+DRAIN, START = 2.0, 4.5
+"""Seconds that a pod serves on after SIGTERM, and that it takes to listen.
+
+Where no pod is ready, kube-proxy sends requests to those that are ending and still serve. So a wrong controller would lose
+nothing if a new pod were ready before an old one has drained: START must be longer than DRAIN, by what a pod takes anyway.
+"""
+
+PATIENCE = 180
+"""Seconds until something that should happen is given up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of controller."""
+
+    name: str
+    #: Where the API keeps them, within a namespace.
+    group: str
+    resource: str
+    spec: Json = dataclasses.field(default_factory=dict)
+    #: Whether its selector is a map of labels alone.
+    has_plain_selector: bool = False
+    #: The module's options for it.
+    options: Json = dataclasses.field(default_factory=dict)
+
+
+RC = Kind("ReplicationController", "/api/v1", "replicationcontrollers", has_plain_selector=True)
+DEPLOYMENT = Kind("Deployment", "/apis/apps/v1", "deployments",
+                  {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}})
+
+
+class Shop:
+    """foo and its Service in a namespace; what a user does with them."""
+
+    def __init__(self, namespace: Namespace, kind: Kind, container: Json) -> None:
+        self.namespace = namespace
+        self.kind = kind
+        self._container = container
+        #: Set by rollouts that stop at a share of new pods: begin and end of the time, share of the pods.
+        self.stages: list[tuple[float, float, float]] = []
+
+    @property
+    def path(self) -> str:
+        return f"{self.kind.group}/namespaces/{self.namespace.name}/{self.kind.resource}"
+
+    def open(self) -> str:
+        """Create both; the Service's URL when all pods serve."""
+        self.namespace._call("POST", self.path, self.manifest(V1))
+        service = self.namespace.create("services", {
+            "metadata": {"name": "foo"}, "spec": {"selector": {"app": "foo"}, "ports": [{"port": 80, "targetPort": 8080}]}})
+        self.until_all_are(V1)
+        return f"http://{service['spec']['clusterIP']}/"
+
+    def manifest(self, image: str, name: str = "foo") -> Json:
+        """A controller whose pods the Service takes."""
+        item = manifest(REPLICAS, image, name)
+        spec = {**item["spec"], **self.kind.spec}
+        if not self.kind.has_plain_selector:
+            spec["selector"] = {"matchLabels": spec["selector"]}
+        template = spec["template"]
+        template["metadata"]["labels"]["app"] = "foo"
+        template["spec"]["terminationGracePeriodSeconds"] = 30
+        template["spec"]["containers"][0].update(self._container)
+        version = self.kind.group.removeprefix("/apis/").removeprefix("/api/")
+        return {**item, "apiVersion": version, "kind": self.kind.name, "spec": spec}
+
+    def roll(self, **task: t.Any) -> Json:
+        """Run a task to its end."""
+        return self.namespace.roll(**self.kind.options, **task)
+
+    def roll_until(self, is_there: t.Callable[[], bool], what: str, **task: t.Any) -> None:
+        """Run the command ansible, and kill it with all that it has started as soon as that is there."""
+        program = clients.Program()
+        params = {"name": "foo", "namespace": self.namespace.name, **self.kind.options, **task}
+        with tempfile.TemporaryDirectory(prefix="baton-home-") as home:
+            command = clients.ansible(params, self.namespace.kubeconfig, Path(home))
+            thread = threading.Thread(target=program.run, args=command)
+            thread.start()
+            try:
+                eventually(is_there, what, PATIENCE)
+            finally:
+                program.kill()
+                thread.join()
+
+    def images(self) -> dict[str, int]:
+        """How many pods of each image are ready; None: how many are not, or end."""
+        pods = self.namespace._call("GET", self.namespace._path("pods"))["items"]
+        return collections.Counter(
+            each["spec"]["containers"][0]["image"] if is_ready(each) and "deletionTimestamp" not in each["metadata"] else None
+            for each in pods)
+
+    def until_all_are(self, image: str) -> None:
+        """Wait until all pods are of that image, and kube-proxy knows it."""
+        eventually(lambda: self.images() == {image: REPLICAS}, f"{REPLICAS} pods of {image} and no other", PATIENCE)
+        time.sleep(SETTLE)
+
+
+# What is done. Each begins with pods of v1 that serve, and returns when it is over.
+
+
+def updated(shop: Shop) -> None:
+    shop.roll(image=V2)
+
+
+def killed_and_resumed(shop: Shop) -> None:
+    shop.roll_until(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
+    time.sleep(DRAIN + 1)
+    shop.roll(image=V2)
+
+
+def killed_in_the_takeover_and_resumed(shop: Shop) -> None:
+    """No pod has an owner for some seconds."""
+    with pytest.raises(Killed):
+        shop.namespace.roll(kill=dies_at("delete"), image=V2)
+    eventually(lambda: not any("ownerReferences" in pod["metadata"] for pod in shop.namespace.pods()), "pods without an owner")
+    time.sleep(DRAIN + 1)
+    shop.roll(image=V2)
+
+
+def rolled_back(shop: Shop) -> None:
+    """Aborted at half of the pods."""
+    shop.roll_until(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
+    shop.roll(state="rolled_back")
+
+
+def staged(shop: Shop) -> None:
+    """A quarter, half, all."""
+    for share in (0.25, 0.5):
+        shop.roll(image=V2, pause_at=f"{share:.0%}")
+        eventually(lambda: None not in shop.images(), "the end of the old pods", PATIENCE)
+        begin = time.time() + SETTLE
+        time.sleep(SETTLE + 10)
+        shop.stages.append((begin, time.time(), share))
+    shop.roll(image=V2)
+
+
+def to_another_name(shop: Shop) -> None:
+    shop.roll(image=V2, next_name="bar")
+
+
+def restarted(shop: Shop) -> None:
+    shop.roll(state="restarted")
+
+
+def patched(shop: Shop) -> None:
+    """The controller manager does it."""
+    containers = [{"name": "web", "image": V2}]
+    patch = {"spec": {"template": {"spec": {"containers": containers}}}}
+    shop.namespace._call("PATCH", f"{shop.path}/foo", patch, "application/strategic-merge-patch+json")
+
+
+def kubectl_rolling_update(shop: Shop) -> None:
+    """kubectl 1.17, the last one that can."""
+    client = clients.kubectl(binaries.provide(["kubectl-1.17"])["kubectl-1.17"])
+    task = {"name": "foo", "namespace": shop.namespace.name, "image": V2}
+    with tempfile.TemporaryDirectory(prefix="baton-home-") as home:
+        ended = clients.Program().run(*client(task, shop.namespace.admin_kubeconfig, Path(home)))
+    assert ended.is_well, ended.last_words
+
+
+def deleted_and_created(shop: Shop) -> None:
+    """What a wrong controller does: the old pods go before the new ones come."""
+    shop.namespace.remove("foo", shop.kind.resource)
+    time.sleep(1)
+    shop.namespace._call("POST", shop.path, shop.manifest(V2, "bar"))
+
+
+def pods_deleted_hard(shop: Shop) -> None:
+    """One after the other, without a grace period; foo replaces them."""
+    for pod in shop.namespace.pods():
+        shop.namespace._call("DELETE", shop.namespace._path("pods", pod["metadata"]["name"]), {"gracePeriodSeconds": 0})
+        time.sleep(0.5)
+
+
+WELL_BEHAVED: Json = {
+    "env": [{"name": "DRAIN_MS", "value": f"{DRAIN * 1000:.0f}"}, {"name": "START_MS", "value": f"{START * 1000:.0f}"}],
+    "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1},
+}
+WITHOUT_DRAIN: Json = {**WELL_BEHAVED, "env": WELL_BEHAVED["env"][1:]}
+WITHOUT_READINESS: Json = {"env": WELL_BEHAVED["env"]}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Row:
+    """One rollout under live traffic."""
+
+    title: str
+    kind: Kind
+    by: str
+    rollout: t.Callable[[Shop], None]
+    #: The image of all pods in the end.
+    ends_with: str = V2
+    container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
+    #: A control: something is wrong on purpose, and requests must be lost.
+    is_control: bool = False
+    #: Part of `make test`.
+    is_sample: bool = False
+    #: How many pods must be ready all the time.
+    floor: int = REPLICAS
+
+
+OURS = "rolling_update"
+ROWS = [
+    Row("update, takeover included", RC, OURS, updated, is_sample=True),
+    Row("update, killed at half and resumed", RC, OURS, killed_and_resumed),
+    Row("update, killed in the takeover and resumed", RC, OURS, killed_in_the_takeover_and_resumed),
+    Row("update, killed at half and rolled back", RC, OURS, rolled_back, ends_with=V1),
+    Row("update in stages of 25%, 50%, 100%", RC, OURS, staged),
+    Row("update to another name (next_name)", RC, OURS, to_another_name),
+    Row("restart", RC, OURS, restarted, ends_with=V1),
+    Row("update", RC, "kubectl 1.17 rolling-update", kubectl_rolling_update),
+    Row("update", DEPLOYMENT, "the controller manager", patched),
+    Row("control: the image does not drain", RC, OURS, updated, container=WITHOUT_DRAIN, is_control=True, is_sample=True),
+    Row("control: no readiness probe", RC, OURS, updated, container=WITHOUT_READINESS, is_control=True),
+    Row("control: deleted, then created", RC, "a wrong controller", deleted_and_created, is_control=True),
+    Row("control: pods deleted without grace", RC, "a wrong controller", pods_deleted_hard, ends_with=V1, is_control=True),
+]

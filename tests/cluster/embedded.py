@@ -26,7 +26,7 @@ import supervision
 from components import CONTROL_PLANE, FAKE_KUBELETS, Component, free_ports
 from given import GivenCluster, given_kubeconfig
 from kubeapi import Api
-from network import claim_network
+from network import claim_network, run
 from nodes import FAKE_NODES, create_nodes, works
 from state import State
 from workspace import ClusterError, clusters, locked, say, uninterrupted, wait_for, write_private
@@ -150,6 +150,10 @@ class Cluster:
             wanted = _component(state, component)
             if supervision.look(state, wanted) != "healthy":
                 supervision.start(state, [wanted], binaries.provide(binaries.needed(state.network is not None)))
+
+    def kill_container(self, container: str) -> None:
+        """End a container of the real node by SIGKILL, as by hand; its id is in the pod's status."""
+        run(*real_node.enter(self._state().processes), *real_node.CTR, "task", "kill", "--signal", "SIGKILL", container)
 
     def status(self) -> dict[str, str]:
         """As the function of that name."""

@@ -46,6 +46,9 @@ NEEDED = {
 NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
 """For unshare and nsenter: mounts, network, processes, host name, IPC."""
 
+CTR = ("ctr", "--namespace", "k8s.io")
+"""containerd's own command, for the containers of Kubernetes."""
+
 CGROUPS = Path("/sys/fs/cgroup")
 
 KERNEL = {
@@ -110,16 +113,20 @@ def remove(network: Network) -> None:
     _remove_cgroups(network)
 
 
+def enter(running: Mapping[str, Process]) -> list[str]:
+    """What to put before a command line, so that it runs in the node's namespaces. Raises ClusterError."""
+    if "node" not in running:
+        raise ClusterError("there is no real node, or it is stopped: start the component `node` first")
+    return [_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
+
+
 class OnNode(Component):
     """A component that runs in the node's namespaces, with its health page at the node's address."""
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
         """Enter the namespaces first."""
-        if "node" not in running:
-            raise ClusterError("the node is stopped: start the component `node` first")
-        enter = [_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
         program = str(programs[self.name]) if self.name in programs else _system(self.name)
-        return [*enter, program, *self.arguments(settings)]
+        return [*enter(running), program, *self.arguments(settings)]
 
     def is_well(self, settings: Settings) -> bool:
         """As of any component."""
@@ -175,8 +182,7 @@ class Containerd(OnNode):
     def after(self, settings: Settings, process: Process) -> None:
         """Give it the images."""
         images = archive(binaries.provide(["web"])["web"], IMAGES)
-        enter = ("nsenter", "-t", str(process.pid), "-m", "-n")
-        run(*enter, _system("ctr"), "--namespace", "k8s.io", "images", "import", "-", stdin=images)
+        run(_system("nsenter"), "-t", str(process.pid), "-m", "-n", *CTR, "images", "import", "-", stdin=images)
 
 
 class Kubelet(OnNode):

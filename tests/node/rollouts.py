@@ -11,6 +11,7 @@ To add a kind, add it to KINDS and name it in the rows of ROWS that it can do. T
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import dataclasses
 import tempfile
 import threading
@@ -21,6 +22,8 @@ from pathlib import Path
 import binaries
 import clients
 import pytest
+import real_node
+from embedded import Cluster
 from namespace import Killed, Namespace, dies_at, eventually, is_ready, manifest
 from traffic import SETTLE
 
@@ -63,10 +66,13 @@ DEPLOYMENT = Kind("Deployment", "/apis/apps/v1", "deployments",
 class Shop:
     """foo and its Service in a namespace; what a user does with them."""
 
-    def __init__(self, namespace: Namespace, kind: Kind, container: Json) -> None:
+    def __init__(self, cluster: Cluster, namespace: Namespace, kind: Kind, container: Json) -> None:
+        self.cluster = cluster
         self.namespace = namespace
         self.kind = kind
         self._container = container
+        #: What the tasks have said.
+        self.lines: list[str] = []
         #: Set by rollouts that stop at a share of new pods: begin and end of the time, share of the pods.
         self.stages: list[tuple[float, float, float]] = []
 
@@ -82,14 +88,13 @@ class Shop:
         self.until_all_are(V1)
         return f"http://{service['spec']['clusterIP']}/"
 
-    def manifest(self, image: str, name: str = "foo") -> Json:
-        """A controller whose pods the Service takes."""
-        item = manifest(REPLICAS, image, name)
+    def manifest(self, image: str) -> Json:
+        """foo, whose pods the Service takes."""
+        item = manifest(REPLICAS, image)
         spec = {**item["spec"], **self.kind.spec}
         if not self.kind.has_plain_selector:
             spec["selector"] = {"matchLabels": spec["selector"]}
         template = spec["template"]
-        template["metadata"]["labels"]["app"] = "foo"
         template["spec"]["terminationGracePeriodSeconds"] = 30
         template["spec"]["containers"][0].update(self._container)
         version = self.kind.group.removeprefix("/apis/").removeprefix("/api/")
@@ -97,7 +102,7 @@ class Shop:
 
     def roll(self, **task: t.Any) -> Json:
         """Run a task to its end."""
-        return self.namespace.roll(**self.kind.options, **task)
+        return self.namespace.roll(say=self.lines.append, **self.kind.options, **task)
 
     def roll_until(self, is_there: t.Callable[[], bool], what: str, **task: t.Any) -> None:
         """Run the command ansible, and kill it with all that it has started as soon as that is there."""
@@ -173,6 +178,46 @@ def restarted(shop: Shop) -> None:
     shop.roll(state="restarted")
 
 
+def updated_with_trouble(trouble: t.Callable[[Shop], None]) -> t.Callable[[Shop], None]:
+    """Something that happens when half of the pods are new."""
+
+    def rollout(shop: Shop) -> None:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            rolling = pool.submit(shop.roll, image=V2)
+            eventually(lambda: rolling.done() or shop.images()[V2] >= 2, "two new pods", PATIENCE)
+            assert not rolling.done(), "it was too fast for any trouble"
+            trouble(shop)
+            rolling.result(PATIENCE)
+
+    return rollout
+
+
+def outage_of(component: str) -> t.Callable[[Shop], None]:
+    """One component of the node is killed and started again."""
+
+    def outage(shop: Shop) -> None:
+        shop.cluster.stop(component, kill=True)
+        time.sleep(3)
+        shop.cluster.start(component)
+
+    return outage
+
+
+def cordon(shop: Shop) -> None:
+    """The node takes no new pods; the task says so, and goes on when it does again."""
+    seen = len(shop.lines)
+    schedulable(shop, False)
+    try:
+        eventually(lambda: any("unschedulable" in line for line in shop.lines[seen:]), "a line about the node", PATIENCE)
+    finally:
+        schedulable(shop, True)
+
+
+def schedulable(shop: Shop, is_so: bool) -> None:
+    shop.namespace._call("PATCH", f"/api/v1/nodes/{real_node.NAME}", {"spec": {"unschedulable": not is_so or None}},
+                         "application/merge-patch+json")
+
+
 def patched(shop: Shop) -> None:
     """The controller manager does it."""
     containers = [{"name": "web", "image": V2}]
@@ -192,8 +237,8 @@ def kubectl_rolling_update(shop: Shop) -> None:
 def deleted_and_created(shop: Shop) -> None:
     """What a wrong controller does: the old pods go before the new ones come."""
     shop.namespace.remove("foo", shop.kind.resource)
-    time.sleep(1)
-    shop.namespace._call("POST", shop.path, shop.manifest(V2, "bar"))
+    eventually(lambda: V1 not in shop.images(), "the end of the old pods")
+    shop.namespace._call("POST", shop.path, shop.manifest(V2))
 
 
 def pods_deleted_hard(shop: Shop) -> None:
@@ -239,6 +284,10 @@ ROWS = [
     Row("update in stages of 25%, 50%, 100%", RC, OURS, staged),
     Row("update to another name (next_name)", RC, OURS, to_another_name),
     Row("restart", RC, OURS, restarted, ends_with=V1),
+    Row("update, the kubelet killed and started again", RC, OURS, updated_with_trouble(outage_of("kubelet"))),
+    Row("update, containerd killed and started again", RC, OURS, updated_with_trouble(outage_of("containerd"))),
+    Row("update, kube-proxy killed and started again", RC, OURS, updated_with_trouble(outage_of("kube-proxy"))),
+    Row("update, the node cordoned for a while", RC, OURS, updated_with_trouble(cordon)),
     Row("update", RC, "kubectl 1.17 rolling-update", kubectl_rolling_update),
     Row("update", DEPLOYMENT, "the controller manager", patched),
     Row("control: the image does not drain", RC, OURS, updated, container=WITHOUT_DRAIN, is_control=True, is_sample=True),

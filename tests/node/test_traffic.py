@@ -24,8 +24,8 @@ BEFORE = 2.0
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.kind.name}: {row.title} ({row.by})",
                                               marks=() if row.is_sample else pytest.mark.long) for row in ROWS])
-def test_traffic_during(row, namespace, request):
-    shop = Shop(namespace, row.kind, row.container)
+def test_traffic_during(row, cluster, namespace, request):
+    shop = Shop(cluster, namespace, row.kind, row.container)
     with Traffic(shop.open()) as traffic:
         time.sleep(BEFORE)
         with namespace.observer() as observer:
@@ -36,7 +36,7 @@ def test_traffic_during(row, namespace, request):
         time.sleep(BEFORE)
     request.config.stash[record.TRAFFIC].append(record.Measured(row, traffic.answers, ended - began))
 
-    print(kinds(traffic.answers), *traffic.failures[:20], sep="\n")
+    print(*shop.lines, kinds(traffic.answers), *traffic.failures[:20], sep="\n")
     first, last = V1.rpartition(":")[2], row.ends_with.rpartition(":")[2]
     assert versions(traffic.between(0, began)) == [first]
     assert versions(traffic.since(ended)) == [last]

@@ -41,6 +41,8 @@ class GivenCluster:
 
     def up(self, controller_manager_qps: int, with_real_node: bool) -> None:  # pylint: disable=unused-argument
         """See that it answers, be it with "unauthorized". Raises ClusterError."""
+        if with_real_node:
+            raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes are not ours to make")
         if not self._answers():
             raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster, but {self.server!r} does not answer")
         say(f"KUBECONFIG={self.kubeconfig} names the cluster, and it answers: {self.server}")

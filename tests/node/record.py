@@ -60,7 +60,7 @@ def settings(measured: list[Measured], kubeconfig: str) -> list[str]:
 def write(text: str) -> None:
     """Replace all that follows the heading in the document."""
     head = DOCUMENT.read_text("utf-8").partition(HEADING)[0]
-    DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `make test-node RECORD=1`.\n\n{text}\n", "utf-8")
+    DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `WRITE_TRAFFIC=1 make test-node`.\n\n{text}\n", "utf-8")
 
 
 def _line(title: str, answers: list[Answer]) -> str:

@@ -286,7 +286,6 @@ ROWS = [
     Row("restart", RC, OURS, restarted, ends_with=V1),
     Row("update, the kubelet killed and started again", RC, OURS, updated_with_trouble(outage_of("kubelet"))),
     Row("update, containerd killed and started again", RC, OURS, updated_with_trouble(outage_of("containerd"))),
-    Row("update, kube-proxy killed and started again", RC, OURS, updated_with_trouble(outage_of("kube-proxy"))),
     Row("update, the node cordoned for a while", RC, OURS, updated_with_trouble(cordon)),
     Row("update", RC, "kubectl 1.17 rolling-update", kubectl_rolling_update),
     Row("update", DEPLOYMENT, "the controller manager", patched),

@@ -5,7 +5,7 @@
 
 A table of what was sent is printed at the end. docs/traffic.md is made here:
 
-    WRITE_TRAFFIC=1 .venv/bin/pytest -m "long or not long" tests/node/test_traffic.py
+    WRITE_TRAFFIC=1 make test-node
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/cluster"))
 
-import real_node  # noqa: E402
+import machine  # noqa: E402
 from given import given_kubeconfig  # noqa: E402
 
 BUILD = "python tests/cluster build"  # takes minutes the first time, which molecule and pytest would not show
@@ -59,7 +59,7 @@ def no_docker_engine() -> str:
 
 def no_real_node() -> str:
     """Say why the pods of a cluster cannot be containers here; what can be installed is no reason."""
-    return "KUBECONFIG names the cluster, and its nodes are not ours to kill" if given_kubeconfig() else real_node.hindrance()
+    return "KUBECONFIG names the cluster, and its nodes are not ours to kill" if given_kubeconfig() else machine.hindrance()
 
 
 TIERS = {

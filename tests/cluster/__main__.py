@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import binaries
 import embedded
-import real_node
+import machine
 from given import given_kubeconfig
 from workspace import ClusterError, say
 
@@ -90,7 +90,7 @@ def _kubeconfig(options: argparse.Namespace) -> None:
 
 def _build(options: argparse.Namespace) -> None:
     if options.real_node:
-        real_node.install()
+        machine.install()
     for name, path in binaries.provide([*binaries.needed(options.real_node), *options.extra]).items():
         print(f"{name} {path}")
 

@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import binaries
+import machine
 import real_node
 import supervision
 from components import CONTROL_PLANE, FAKE_KUBELETS, Component, free_ports
@@ -108,7 +109,7 @@ class Cluster:
                 say(f"cluster {self.name} is up already: {state.settings.server}")
                 return
             if with_real_node:
-                real_node.check(self._folder)
+                machine.check(self._folder)
             programs = binaries.provide(binaries.needed(with_real_node))
             try:
                 state = state or self._create(controller_manager_qps, with_real_node)

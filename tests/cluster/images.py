@@ -51,7 +51,7 @@ def archive(program: Path, images: Iterable[Image]) -> bytes:
         "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
         "index.json": json.dumps({"schemaVersion": 2, "manifests": manifests}).encode(),
         **blobs,
-    })  # fmt: skip
+    })
 
 
 def _tar(files: dict[str, bytes]) -> bytes:

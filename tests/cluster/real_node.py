@@ -13,43 +13,28 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import binaries
-import subtask
 from components import Component, Settings
 from images import Image, archive
 from kubeapi import status_of
+from machine import CGROUPS, PLUGINS, program_of_the_system
 from network import Network, run
 from processes import Process
-from workspace import SYSTEM_PATH, ClusterError, say, wait_for
+from workspace import ClusterError, wait_for
 
 NAME = "real-0"
 """Of the Node object."""
-
-PLUGINS = Path("/usr/lib/cni")
-
-NEEDED = {
-    "containerd": "containerd",
-    "runc": "runc",
-    f"{PLUGINS}/bridge": "containernetworking-plugins",
-    "nft": "nftables",
-    "ip": "iproute2",
-    "openssl": "openssl",
-    "nsenter": "util-linux",
-}
-"""Program: its Debian package."""
 
 NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
 """For unshare and nsenter: mounts, network, processes, host name, IPC."""
 
 CTR = ("ctr", "--namespace", "k8s.io")
 """containerd's own command, for the containers of Kubernetes."""
-
-CGROUPS = Path("/sys/fs/cgroup")
 
 KERNEL = {
     "vm/overcommit_memory": 1,
@@ -68,45 +53,6 @@ IMAGES = [
 """What the node has; there is no way to pull any other one."""
 
 
-def hindrance() -> str:
-    """Why no real node can run on this machine; "" if it can, maybe with packages that `install` would add."""
-    if os.geteuid() != 0:
-        return "a real node needs root"
-    if not (CGROUPS / "memory").is_dir():
-        return "a real node needs the control groups of version 1"
-    missing = _missing()
-    if missing and not shutil.which("apt-get"):
-        return f"a real node needs {', '.join(missing)}, and there is no apt-get to install it"
-    return ""
-
-
-def install() -> None:
-    """Install the Debian packages that are missing. Raises ClusterError."""
-    if why := hindrance():
-        raise ClusterError(why)
-    packages = sorted(set(_missing().values()))
-    if packages:
-        say(f"installing {', '.join(packages)} with apt-get")
-        subtask.run("reading the lists of packages", ["apt-get", "update"])
-        get = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        subtask.run("installing packages", get, environment=environment)
-
-
-def check(folder: Path) -> None:
-    """See that a node can run with its files there. Raises ClusterError."""
-    if why := hindrance():
-        raise ClusterError(why)
-    if missing := _missing():
-        raise ClusterError(f"a real node needs {', '.join(missing)}: `build --real-node` installs what is missing")
-    if folder.is_relative_to("/run") or folder.is_relative_to("/var"):
-        raise ClusterError(f"the files of a real node would be hidden from it at {folder}: set XDG_CACHE_HOME")
-
-
-def _missing() -> dict[str, str]:
-    return {program: package for program, package in NEEDED.items() if not shutil.which(program, path=SYSTEM_PATH)}
-
-
 def remove(network: Network) -> None:
     """What the end of the processes has left: bridge, routes, control groups. Raises ClusterError."""
     network.down()
@@ -117,7 +63,7 @@ def enter(running: Mapping[str, Process]) -> list[str]:
     """What to put before a command line, so that it runs in the node's namespaces. Raises ClusterError."""
     if "node" not in running:
         raise ClusterError("there is no real node, or it is stopped: start the component `node` first")
-    return [_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
+    return [program_of_the_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
 
 
 class OnNode(Component):
@@ -125,7 +71,7 @@ class OnNode(Component):
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
         """Enter the namespaces first."""
-        program = str(programs[self.name]) if self.name in programs else _system(self.name)
+        program = str(programs[self.name]) if self.name in programs else program_of_the_system(self.name)
         return [*enter(running), program, *self.arguments(settings)]
 
     def is_well(self, settings: Settings) -> bool:
@@ -138,7 +84,7 @@ class Node(Component):
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
         """A script that furnishes the namespaces and becomes their process 1."""
-        unshare = [_system("unshare"), *NAMESPACES, "--propagation", "slave", "--mount-proc", "--fork"]
+        unshare = [program_of_the_system("unshare"), *NAMESPACES, "--propagation", "slave", "--mount-proc", "--fork"]
         return [*unshare, "/bin/sh", str(_folder(settings) / "init.sh"), str(programs["web"]), "pause"]
 
     def is_well(self, settings: Settings) -> bool:
@@ -182,7 +128,7 @@ class Containerd(OnNode):
     def after(self, settings: Settings, process: Process) -> None:
         """Give it the images."""
         images = archive(binaries.provide(["web"])["web"], IMAGES)
-        run(_system("nsenter"), "-t", str(process.pid), "-m", "-n", *CTR, "images", "import", "-", stdin=images)
+        run(program_of_the_system("nsenter"), "-t", str(process.pid), "-m", "-n", *CTR, "images", "import", "-", stdin=images)
 
 
 class Kubelet(OnNode):
@@ -206,7 +152,7 @@ def create_identity(settings: Settings) -> None:
     """By what the kubelet knows the API server: a certificate that vouches for itself. Raises ClusterError."""
     key, certificate = (str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt"))
     run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "3650",
-        "-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth", "-keyout", key, "-out", certificate)  # fmt: skip
+        "-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth", "-keyout", key, "-out", certificate)
 
 
 def _kubelet(settings: Settings) -> list[str]:
@@ -281,12 +227,13 @@ version = 2
 
 def _script(folder: Path, network: Network) -> str:
     """Runs in the new namespaces; its arguments are the program that becomes process 1."""
+    here = shlex.quote(str(folder))
+    own = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
+    own |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}
     lines = [
         "set -e",
         "mount --make-rshared /",
-        *(f"mount --bind {folder}/{ours} {path}" for ours, path in
-          (("var-lib", "/var/lib"), ("var-log", "/var/log"), ("run", "/run"))),
-        *(f"mount --bind {folder}/kernel/{path.replace('/', '.')} /proc/sys/{path}" for path in KERNEL),
+        *(f"mount --bind {here}/{ours} {path}" for ours, path in own.items()),
         f"hostname {NAME}",
         "ip link set lo up",
         "until ip link show eth0 > /dev/null 2>&1; do sleep 0.02; done",
@@ -294,9 +241,9 @@ def _script(folder: Path, network: Network) -> str:
         "ip link set eth0 up",
         f"ip route add default via {network.host}",
         "echo 1 > /proc/sys/net/ipv4/ip_forward",
-        f"touch {folder}/is-furnished",
+        f"touch {here}/is-furnished",
         'exec "$@"',
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -308,14 +255,6 @@ def _network(settings: Settings) -> Network:
     if not settings.network:
         raise ClusterError("this cluster has no real node")
     return settings.network
-
-
-def _system(program: str) -> str:
-    """Its path. Raises ClusterError."""
-    path = shutil.which(program, path=SYSTEM_PATH)
-    if not path:
-        raise ClusterError(f"there is no {program} on this machine")
-    return path
 
 
 def _write(settings: Settings, name: str, content: dict[str, Any]) -> None:
@@ -350,4 +289,4 @@ COMPONENTS = (
         KubeProxy("kube-proxy", lambda settings: [f"--config={_folder(settings)}/kube-proxy.yaml"], 10256, "/healthz",
                   is_child=True),
     ),
-)  # fmt: skip
+)

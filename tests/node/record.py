@@ -13,7 +13,7 @@ from pathlib import Path
 import kubernetes
 import pytest
 from rollouts import DRAIN, REPLICAS, START, Row
-from traffic import CONNECTIONS, RATE, TIMEOUT, Answer, kinds
+from traffic import CONNECTIONS, RATE, TIMEOUT, Answer, reasons
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "traffic.md"
 HEADING = "## Measured"
@@ -46,7 +46,7 @@ def settings(measured: list[Measured], kubeconfig: str) -> list[str]:
     with kubernetes.config.new_client_from_config(kubeconfig) as client:
         node = kubernetes.client.CoreV1Api(client).list_node().items[0].status.node_info
     today = datetime.datetime.now(datetime.UTC).date()
-    lost = kinds(each for it in measured for each in it.answers)
+    lost = reasons(each for it in measured for each in it.answers)
     told = ", ".join(f"{count} times {kind}" for kind, count in lost.items()) or "none"
     return [
         f"{today}; kubelet {node.kubelet_version}, {node.container_runtime_version}, kube-proxy with nftables, "

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import embedded
 import pytest
+from machine import CGROUPS
 from namespace import Namespace, eventually, is_ready
-from real_node import CGROUPS, KERNEL
+from real_node import KERNEL
 from workspace import ClusterError, clusters
 
 

@@ -16,7 +16,7 @@ import time
 import pytest
 import record
 from rollouts import ROWS, V1, Shop
-from traffic import Traffic, kinds, versions
+from traffic import Traffic, reasons, versions
 
 BEFORE = 2.0
 """Seconds of traffic before and after the rollout."""
@@ -36,7 +36,7 @@ def test_traffic_during(row, cluster, namespace, request):
         time.sleep(BEFORE)
     request.config.stash[record.TRAFFIC].append(record.Measured(row, traffic.answers, ended - began))
 
-    print(*shop.lines, kinds(traffic.answers), *traffic.failures[:20], sep="\n")
+    print(*shop.lines, reasons(traffic.answers), *traffic.failures[:20], sep="\n")
     first, last = V1.rpartition(":")[2], row.ends_with.rpartition(":")[2]
     assert versions(traffic.between(0, began)) == [first]
     assert versions(traffic.since(ended)) == [last]

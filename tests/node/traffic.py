@@ -49,9 +49,8 @@ class Answer(t.NamedTuple):
 class Traffic:
     """Requests to a URL from the block's begin to its end (a context manager)."""
 
-    def __init__(self, url: str, rate: int = RATE) -> None:
+    def __init__(self, url: str) -> None:
         self._url = url
-        self._rate = rate
         #: Those sent in the block, in their order; complete when it has ended.
         self.answers: list[Answer] = []
 
@@ -89,7 +88,7 @@ class Traffic:
         return [each for each in self.answers if each.failure]
 
     def _start(self, connection: str) -> subprocess.Popen[bytes]:
-        settings = {"URL": self._url, "RATE": str(self._rate), "TIMEOUT": f"{TIMEOUT:g}s", "CONNECTIONS": connection}
+        settings = {"URL": self._url, "RATE": str(RATE), "TIMEOUT": f"{TIMEOUT:g}s", "CONNECTIONS": connection}
         options = ["--quiet", "--no-usage-report", "--no-color", "--address=", "--summary-mode=disabled", "--log-format=raw",
                    f"--console-output={self._log(connection)}", *(f"--env={key}={value}" for key, value in settings.items())]
         return subprocess.Popen(
@@ -117,7 +116,7 @@ def versions(answers: t.Iterable[Answer]) -> list[str]:
     return sorted({each.version for each in answers} - {""})
 
 
-def kinds(answers: t.Iterable[Answer]) -> dict[str, int]:
+def reasons(answers: t.Iterable[Answer]) -> dict[str, int]:
     """How often each thing went wrong, the most frequent first; without addresses."""
     told = collections.Counter(each.failure.rpartition(": ")[2] for each in answers if each.failure)
     return dict(told.most_common())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import kubernetes
 import pytest
-from rollouts import DRAIN, REPLICAS, START, Row
+from rollouts import DRAIN, REPLICAS, START, Case
 from traffic import CONNECTIONS, RATE, TIMEOUT, Answer, reasons
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "traffic.md"
@@ -20,9 +20,9 @@ HEADING = "## Measured"
 
 
 class Measured(t.NamedTuple):
-    """A row, what was answered, and how long the rollout took in seconds."""
+    """A case, what was answered, and how long the rollout took in seconds."""
 
-    row: Row
+    case: Case
     answers: list[Answer]
     seconds: float
 
@@ -35,9 +35,9 @@ def table(measured: list[Measured]) -> list[str]:
     """A line per rollout, the controls below; and the sums."""
     head = "| rollout | kind | by | seconds | requests on new connections | failed | on kept ones | failed |"
     lines = [head, "|---|---|---|---|---|---|---|---|"]
-    rows = sorted(measured, key=lambda each: each.row.is_control)
-    lines += [_line(f"{it.row.title} | {it.row.kind.name} | {it.row.by} | {it.seconds:.0f}", it.answers) for it in rows]
-    counted = [each for it in rows if not it.row.is_control for each in it.answers]
+    rows = sorted(measured, key=lambda each: each.case.row.is_control)
+    lines += [_line(f"{it.case.row.title} | {it.case.kind.name} | {it.case.row.by} | {it.seconds:.0f}", it.answers) for it in rows]
+    counted = [each for it in rows if not it.case.row.is_control for each in it.answers]
     return [*lines, _line("**all but the controls** | | |", counted)]
 
 
@@ -49,11 +49,11 @@ def settings(measured: list[Measured], kubeconfig: str) -> list[str]:
     lost = reasons(each for it in measured for each in it.answers)
     told = ", ".join(f"{count} times {kind}" for kind, count in lost.items()) or "none"
     return [
-        f"{today}; kubelet {node.kubelet_version}, {node.container_runtime_version}, kube-proxy with nftables, "
+        f"- {today}; kubelet {node.kubelet_version}, {node.container_runtime_version}, kube-proxy with nftables, "
         f"{node.kernel_version}, {os.cpu_count()} CPUs.",
-        f"{REPLICAS} pods, {START:g} s until one listens, {DRAIN:g} s in which it drains; {RATE} requests/s on new connections and "
+        f"- {REPLICAS} pods, {START:g} s until one listens, {DRAIN:g} s in which it drains; {RATE} requests/s on new connections, "
         f"as many on kept ones, time-out {TIMEOUT:g} s.",
-        f"Failed requests of the controls: {told}.",
+        f"- Failed requests of the controls: {told}.",
     ]
 
 

@@ -15,17 +15,23 @@ import time
 
 import pytest
 import record
-from rollouts import ROWS, V1, Shop
+from namespace import uids
+from rollouts import CASES, REPLICAS, V1, Shop
 from traffic import Traffic, reasons, versions
 
 BEFORE = 2.0
 """Seconds of traffic before and after the rollout."""
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=f"{row.kind.name}: {row.title} ({row.by})",
-                                              marks=() if row.is_sample else pytest.mark.long) for row in ROWS])
-def test_traffic_during(row, cluster, namespace, request):
-    shop = Shop(cluster, namespace, row.kind, row.container)
+def share_of_v2(answers):
+    told = [each.version for each in answers if each.version]
+    return told.count("v2") / len(told)
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=() if case.row.is_sample else pytest.mark.long)
+                                  for case in CASES])
+def test_traffic_during(case, cluster, namespace, request):
+    row, shop = case.row, Shop(cluster, namespace, case.kind, case.row.container)
     with Traffic(shop.open()) as traffic:
         time.sleep(BEFORE)
         with namespace.observer() as observer:
@@ -34,7 +40,7 @@ def test_traffic_during(row, cluster, namespace, request):
             shop.until_all_are(row.ends_with)
             ended = time.time()
         time.sleep(BEFORE)
-    request.config.stash[record.TRAFFIC].append(record.Measured(row, traffic.answers, ended - began))
+    request.config.stash[record.TRAFFIC].append(record.Measured(case, traffic.answers, ended - began))
 
     print(*shop.lines, reasons(traffic.answers), *traffic.failures[:20], sep="\n")
     first, last = V1.rpartition(":")[2], row.ends_with.rpartition(":")[2]
@@ -44,7 +50,12 @@ def test_traffic_during(row, cluster, namespace, request):
         assert traffic.failures, "nothing was lost: then the other rows prove nothing"
         return
     assert traffic.failures == []
-    assert observer.fewest_ready >= row.floor
+    assert observer.fewest_ready >= REPLICAS
+    assert row.keeps_pods or not uids(namespace.pods()) & observer.before
+    third = (ended - began) / 3
+    course = [share_of_v2(traffic.between(began + part * third, began + (part + 1) * third)) for part in range(3)]
+    if last != first:
+        assert course[0] < course[1] < course[2]
     for begin, end, share in shop.stages:
         told = [each.version for each in traffic.between(begin, end) if each.connection == "new"]
         by_chance = math.sqrt(share * (1 - share) / len(told))  # a standard deviation: each connection goes to any pod

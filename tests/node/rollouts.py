@@ -6,8 +6,6 @@
 To add a kind that the module can roll, add it to OUR_KINDS. To add a rollout, add a function and its row.
 """
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import collections

@@ -6,8 +6,6 @@
 tests/integration/test_broken_rollouts.py has many more causes and their times, with a fake kubelet.
 """
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import concurrent.futures

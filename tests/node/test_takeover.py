@@ -3,8 +3,6 @@
 
 """Trouble while the pods have no owner: between the end of next and foo's return."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import pytest

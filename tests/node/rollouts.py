@@ -265,6 +265,8 @@ class Row:
     #: Some of the first pods are there in the end.
     keeps_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
+    #: So many pods are ready all the time.
+    floor: int = REPLICAS
     #: A control: something is wrong on purpose, and requests must be lost.
     is_control: bool = False
     #: Part of `make test`.
@@ -280,7 +282,8 @@ ROWS = [
     Row("update in stages of 25%, 50%, 100%", staged),
     Row("update to another name (next_name)", to_another_name),
     Row("restart", restarted, ends_with=V1),
-    Row("update, the kubelet killed and started again", updated_with_trouble(outage_of("kubelet"))),
+    Row("update, the kubelet killed and started again", updated_with_trouble(outage_of("kubelet")),
+        floor=0),  # a kubelet that starts may call any pod unready for an instant, with or without an update
     Row("update, containerd killed and started again", updated_with_trouble(outage_of("containerd"))),
     Row("update, the node cordoned for a while", updated_with_trouble(cordon)),
     Row("update", kubectl_rolling_update, "kubectl 1.17 rolling-update", (RC,)),

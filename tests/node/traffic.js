@@ -23,5 +23,5 @@ export default function () {
   const sent = Date.now();
   const answer = http.post(__ENV.URL, null, { timeout: __ENV.TIMEOUT, redirects: 0 });
   const failure = answer.error || (answer.status === 200 ? "" : `status ${answer.status}`);
-  console.log(`${sent}\t${answer.body || ""}\t${failure}`);
+  console.log(JSON.stringify([sent, failure ? "" : answer.body, failure]));
 }

@@ -10,6 +10,7 @@ with its time; wrk and hey tell totals. It is built from its Go module like the 
 from __future__ import annotations
 
 import collections
+import json
 import subprocess
 import tempfile
 import time
@@ -69,12 +70,12 @@ class Traffic:
 
     def __exit__(self, *exception: object) -> None:
         ended = time.time()
-        time.sleep(TIMEOUT + 1)  # all that was sent before is answered or has failed by now
-        for process in self._processes:
-            assert process.poll() is None or exception[0], "k6 has ended by itself"
-        lines = [(each, line) for each in CONNECTIONS for line in self._log(each).read_text("utf-8").splitlines()]
-        self._end()
-        answers = [self._read(connection, line) for connection, line in lines if line.count("\t") == 2]
+        try:
+            time.sleep(TIMEOUT + 1)  # all that was sent before is answered or has failed by now
+            assert all(process.poll() is None for process in self._processes), "k6 has ended by itself"
+            answers = [answer for connection in CONNECTIONS for answer in self._read(connection)]
+        finally:
+            self._end()
         self.answers = sorted(each for each in answers if self.began <= each.sent < ended)
 
     def since(self, moment: float) -> list[Answer]:
@@ -105,10 +106,9 @@ class Traffic:
             process.wait()
         self._folder.cleanup()
 
-    @staticmethod
-    def _read(connection: str, line: str) -> Answer:
-        sent, version, failure = line.split("\t")
-        return Answer(int(sent) / 1000, connection, version, failure)
+    def _read(self, connection: str) -> list[Answer]:
+        *lines, _unfinished = self._log(connection).read_text("utf-8").split("\n")
+        return [Answer(sent / 1000, connection, version, failure) for sent, version, failure in map(json.loads, lines)]
 
 
 def versions(answers: t.Iterable[Answer]) -> list[str]:

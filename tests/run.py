@@ -10,6 +10,7 @@ SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -18,7 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests/cluster"))
+
+import machine  # noqa: E402
+from given import given_kubeconfig  # noqa: E402
+
 BUILD = "python tests/cluster build"  # takes minutes the first time, which molecule and pytest would not show
+
+BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,11 @@ def no_docker_engine() -> str:
     return ""
 
 
+def no_real_node() -> str:
+    """Say why the pods of a cluster cannot be containers here; what can be installed is no reason."""
+    return "KUBECONFIG names the cluster, and its nodes are not ours to kill" if given_kubeconfig() else machine.hindrance()
+
+
 TIERS = {
     "lint": Tier(
         [
@@ -64,6 +77,10 @@ TIERS = {
     "integration": Tier([BUILD, "pytest -q -n auto --dist worksteal tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration"]),
+    "node-sample": Tier([BUILD_NODE, "pytest -q tests/node"], missing=no_real_node, in_ci=False),
+    "node": Tier(
+        [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False
+    ),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
     "kind": Tier(["molecule test --scenario-name kind"], missing=no_docker_engine, in_ci=False),
 }
@@ -86,7 +103,7 @@ def run(name: str) -> Result:
 def succeeds(command: str) -> bool:
     """Run a command from the root of the repository; its output is the user's to read."""
     print(f"$ {command}", flush=True)
-    return subprocess.run(command.split(), cwd=ROOT, check=False).returncode == 0
+    return subprocess.run(shlex.split(command), cwd=ROOT, check=False).returncode == 0
 
 
 def main(names: list[str]) -> int:

@@ -12,13 +12,14 @@ from collections.abc import Callable
 
 import binaries
 import embedded
-from components import COMPONENTS
+import machine
 from given import given_kubeconfig
 from workspace import ClusterError, say
 
 DESCRIPTION = """\
 A Kubernetes control plane with fake nodes, for tests and demos: etcd, kube-apiserver, kube-controller-manager,
 kube-scheduler and KWOK, built from pinned Go modules and run as plain processes of yours. Several can run side by side.
+With --real-node it has one node whose pods are containers (containerd, runc, kubelet, kube-proxy): that needs root.
 """
 
 EPILOGUE = """\
@@ -58,7 +59,7 @@ def _interrupt(*_unused: object) -> None:
 
 
 def _up(options: argparse.Namespace) -> None:
-    embedded.up(options.name, options.controller_manager_qps)
+    embedded.up(options.name, options.controller_manager_qps, options.real_node)
 
 
 def _down(options: argparse.Namespace) -> None:
@@ -88,7 +89,9 @@ def _kubeconfig(options: argparse.Namespace) -> None:
 
 
 def _build(options: argparse.Namespace) -> None:
-    for name, path in binaries.provide([*binaries.NEEDED, *options.extra]).items():
+    if options.real_node:
+        machine.install()
+    for name, path in binaries.provide([*binaries.needed(options.real_node), *options.extra]).items():
         print(f"{name} {path}")
 
 
@@ -127,19 +130,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="requests per second of the controller manager (default: 2000; Kubernetes' own default: 20)",
     )
+    up.add_argument("--real-node", action="store_true", help="one real node instead of the fake ones; needs root")
     down = named("down", _down, "end the cluster and remove its files")
     down.add_argument("--all", action="store_true", help="end all embedded clusters, whatever KUBECONFIG says")
     verb("status", _status, "show all clusters; exit code 1 unless they are healthy").add_argument(
         "--name", help="only this cluster"
     )
     named("kubeconfig", _kubeconfig, "print the path of the cluster's kubeconfig")
-    verb("build", _build, "build the programs, start nothing, print their paths").add_argument(
-        "--with", dest="extra", action="append", default=[], choices=binaries.OPTIONAL, help="build this one too"
-    )
+    build = verb("build", _build, "build the programs, start nothing, print their paths")
+    build.add_argument("--with", dest="extra", action="append", default=[], choices=binaries.OPTIONAL, help="build this one too")
+    build.add_argument("--real-node", action="store_true", help="those of a real node; Debian packages are installed as well")
     stop = named("stop", _stop, "end one component of a running cluster")
     stop.add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
     for added in stop, named("start", _start, "start a stopped component again"):
-        added.add_argument("component", choices=COMPONENTS, metavar="COMPONENT", help=", ".join(COMPONENTS))
+        added.add_argument("component", choices=embedded.COMPONENTS, metavar="COMPONENT", help=", ".join(embedded.COMPONENTS))
     return parser
 
 

@@ -22,18 +22,30 @@ PACKAGES = {
     "kube-controller-manager": ("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     "kube-scheduler": ("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "kubelet": ("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
+    "kube-proxy": ("kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"),
+    "web": ("web", "baton.test/cluster/web"),
     "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
     "kubectl-1.17": ("kubectl-1.17", "k8s.io/kubernetes/cmd/kubectl"),
+    "k6": ("k6", "go.k6.io/k6"),
 }
 """Program: the folder of its go.mod, its package."""
 
-OPTIONAL = ("kubectl", "kubectl-1.17")
-"""What no cluster needs; `build --with` adds it."""
+OPTIONAL = ("kubectl", "kubectl-1.17", "k6", "kubelet", "kube-proxy", "web")
+"""What no cluster with fake nodes needs; `build --with` adds it."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
 
-KEPT_TOGETHER = (("kubernetes", "kwok"), ("kubectl-1.17",))
+OF_A_REAL_NODE = ("kubelet", "kube-proxy", "web")
+"""What a cluster with a real node needs in place of KWOK."""
+
+KEPT_TOGETHER = (("kubernetes", "kwok"), ("kubectl-1.17",), ("web",), ("k6",))
 """Modules whose programs share a folder: another version of one of them builds all of these again."""
+
+
+def needed(with_real_node: bool) -> tuple[str, ...]:
+    """The programs of a cluster."""
+    return (*(name for name in NEEDED if name != "kwok"), *OF_A_REAL_NODE) if with_real_node else NEEDED
 
 
 def provide(names: Iterable[str] = NEEDED) -> dict[str, Path]:
@@ -66,11 +78,11 @@ def _prebuilt(name: str) -> Path | None:
 
 
 def _key(go: Path, modules: Iterable[str]) -> str:
-    """What decides the bytes of the programs: the pinned modules and the Go that compiles them."""
+    """What decides the bytes of the programs: the pinned modules, sources of ours, and the Go that compiles them."""
     digest = hashlib.sha256(version_of(go).encode())
     for module in modules:
-        for file in ("go.mod", "go.sum"):
-            digest.update((HERE / module / file).read_bytes())
+        for file in sorted((HERE / module).iterdir()):
+            digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -101,11 +113,11 @@ def _environment() -> dict[str, str]:
 
 
 def _link_flags(module: str) -> str:
-    """Without symbols, and with the version, which Kubernetes' own build scripts set at link time."""
+    """Without symbols, and of Kubernetes with the version, which its own build scripts set at link time."""
     module = module if module != "kwok" else "kubernetes"
     requirement = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (HERE / module / "go.mod").read_text("utf-8"))
     if not requirement:
-        raise ClusterError(f"{module}/go.mod requires no k8s.io/kubernetes")
+        return "-s -w"
     version, major, minor = requirement.groups()
     values = {
         "k8s.io/component-base/version.gitVersion": version,

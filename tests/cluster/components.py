@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from kubeapi import status_of
+from network import Network
+from processes import Process
 from workspace import HERE, ClusterError
 
 LOOPBACK = "127.0.0.1"
@@ -25,11 +28,18 @@ class Settings:
     folder: Path
     first_port: int
     controller_manager_qps: int
+    network: Network | None = None
+    """Of the real node, where there is one instead of the fake ones."""
+
+    @property
+    def address(self) -> str:
+        """Where the control plane listens."""
+        return self.network.host if self.network else LOOPBACK
 
     @property
     def server(self) -> str:
         """The URL of the API server."""
-        return f"https://{LOOPBACK}:{self.first_port + 2}"
+        return f"https://{self.address}:{self.first_port + 2}"
 
     @property
     def certificate_authority(self) -> Path:
@@ -51,6 +61,11 @@ class Settings:
         """The API server's list of tokens."""
         return self.folder / "tokens.csv"
 
+    @property
+    def kubelet_client(self) -> Path:
+        """By what a real kubelet knows the API server: a certificate and its key, of these suffixes."""
+        return self.folder / "kubelet-client"
+
 
 @dataclass(frozen=True)
 class Component:
@@ -62,10 +77,22 @@ class Component:
     """Of the health page, counted from the cluster's first one."""
     page: str
     scheme: str = "https"
+    is_child: bool = False
+    """The command only starts it, and ends with it."""
 
-    def health_url(self, settings: Settings) -> str:
-        """Answers 200 when the component is ready to work."""
-        return f"{self.scheme}://{LOOPBACK}:{settings.first_port + self.port}{self.page}"
+    def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
+        """The command line, beside what is running already."""
+        return [str(programs[self.name]), *self.arguments(settings)]
+
+    def is_well(self, settings: Settings) -> bool:
+        """Whether the component, which is running, says that it is ready to work."""
+        return status_of(f"{self.scheme}://{settings.address}:{settings.first_port + self.port}{self.page}") == 200
+
+    def before(self, settings: Settings) -> None:
+        """What its start needs; again at each start."""
+
+    def after(self, settings: Settings, process: Process) -> None:
+        """What is still to be done when it is healthy; again at each start."""
 
 
 def free_ports() -> int:
@@ -90,7 +117,7 @@ def _is_free(port: int) -> bool:
 
 
 def _etcd(settings: Settings) -> list[str]:
-    clients, peers = (f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1))
+    clients, peers = (f"http://{settings.address}:{settings.first_port + offset}" for offset in (0, 1))
     return [
         f"--data-dir={settings.folder / 'etcd'}",
         f"--listen-client-urls={clients}",
@@ -104,10 +131,10 @@ def _etcd(settings: Settings) -> list[str]:
 
 def _kube_apiserver(settings: Settings) -> list[str]:
     return [
-        f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
-        f"--bind-address={LOOPBACK}",
+        f"--etcd-servers=http://{settings.address}:{settings.first_port}",
+        f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 2}",
-        f"--advertise-address={LOOPBACK}",  # else it looks for a default route, which a sandbox may not have
+        f"--advertise-address={settings.address}",  # else it looks for a default route, which a sandbox may not have
         "--endpoint-reconciler-type=none",  # the API does not want a loopback address as an Endpoint
         f"--cert-dir={settings.certificate_authority.parent}",
         f"--token-auth-file={settings.tokens}",
@@ -115,9 +142,19 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={settings.key}",
         f"--service-account-signing-key-file={settings.key}",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-cluster-ip-range={settings.network.services if settings.network else '10.96.0.0/16'}",
         "--allow-privileged",
         "--shutdown-watch-termination-grace-period=1s",  # else SIGTERM waits until the last watch ends by itself
+        *(_to_kubelets(settings) if settings.network else ()),
+    ]
+
+
+def _to_kubelets(settings: Settings) -> list[str]:
+    """How the API server fetches logs from a real node."""
+    return [
+        f"--kubelet-client-certificate={settings.kubelet_client.with_suffix('.crt')}",
+        f"--kubelet-client-key={settings.kubelet_client.with_suffix('.key')}",
+        "--kubelet-preferred-address-types=InternalIP",
     ]
 
 
@@ -126,7 +163,7 @@ def _kube_controller_manager(settings: Settings) -> list[str]:
     return [
         f"--kubeconfig={settings.kubeconfig}",
         "--leader-elect=false",
-        f"--bind-address={LOOPBACK}",
+        f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 3}",
         f"--cert-dir={settings.folder / 'controller-manager'}",
         "--use-service-account-credentials",
@@ -143,7 +180,7 @@ def _kube_scheduler(settings: Settings) -> list[str]:
     return [
         f"--kubeconfig={settings.kubeconfig}",
         "--leader-elect=false",
-        f"--bind-address={LOOPBACK}",
+        f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 4}",
         f"--cert-dir={settings.folder / 'scheduler'}",
         "--kube-api-qps=2000",
@@ -162,14 +199,13 @@ def _kwok(settings: Settings) -> list[str]:
 
 
 # Started from left to right, those of one line together; ended the other way round.
-STARTED_TOGETHER = (
+CONTROL_PLANE = (
     (Component("etcd", _etcd, 0, "/health", "http"),),
     (Component("kube-apiserver", _kube_apiserver, 2, "/readyz"),),
     (
         Component("kube-controller-manager", _kube_controller_manager, 3, "/healthz"),
         Component("kube-scheduler", _kube_scheduler, 4, "/readyz"),
-        Component("kwok", _kwok, 5, "/healthz", "http"),
     ),
 )
 
-COMPONENTS = {component.name: component for group in STARTED_TOGETHER for component in group}
+FAKE_KUBELETS = ((Component("kwok", _kwok, 5, "/healthz", "http"),),)

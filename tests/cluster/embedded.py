@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Kubernetes control planes with fake nodes on this machine, without root, containers or a network.
+"""Kubernetes control planes on this machine: with fake nodes, without root, containers or a network; or with a real node.
 
     with up("mine") as cluster:
         use(cluster.kubeconfig)
@@ -21,22 +21,30 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import binaries
+import machine
+import real_node
 import supervision
-from components import COMPONENTS, STARTED_TOGETHER, Component, free_ports
+from components import CONTROL_PLANE, FAKE_KUBELETS, Component, free_ports
 from given import GivenCluster, given_kubeconfig
 from kubeapi import Api
-from nodes import create_nodes, works
+from network import claim_network, run
+from nodes import FAKE_NODES, create_nodes, works
 from state import State
 from workspace import ClusterError, clusters, locked, say, uninterrupted, wait_for, write_private
 
+COMPONENTS = {
+    component.name: component for group in (*CONTROL_PLANE, *FAKE_KUBELETS, *real_node.COMPONENTS) for component in group
+}
+"""All that there can be."""
 
-def up(name: str = "default", controller_manager_qps: int = 2000) -> Cluster | GivenCluster:
+
+def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False) -> Cluster | GivenCluster:
     """The cluster of that name: started, or repaired, unless it is running and healthy.
 
     With KUBECONFIG in the environment: that cluster, if it answers. Raises ClusterError; then nothing is left running.
     """
     cluster = find(name)
-    cluster.up(controller_manager_qps)
+    cluster.up(controller_manager_qps, with_real_node)
     return cluster
 
 
@@ -89,26 +97,33 @@ class Cluster:
 
     # Verbs
 
-    def up(self, controller_manager_qps: int) -> None:
+    def up(self, controller_manager_qps: int, with_real_node: bool) -> None:
         """Start what is not healthy, and return when pods can be created. A failure brings the whole cluster down."""
         began = time.monotonic()
         with self._locked():
             state = State.load(self._folder)
+            if state and with_real_node != (state.network is not None):
+                raise ClusterError(f"cluster {self.name} has other nodes, which cannot be changed: end it first with `down`")
             as_wanted = state is not None and state.controller_manager_qps == controller_manager_qps
-            if as_wanted and set(self.status().values()) == {"healthy"} and works(_api(state)):
+            if as_wanted and set(self.status().values()) == {"healthy"} and _works(state):
                 say(f"cluster {self.name} is up already: {state.settings.server}")
                 return
-            programs = binaries.provide()
+            if with_real_node:
+                machine.check(self._folder)
+            programs = binaries.provide(binaries.needed(with_real_node))
             try:
-                state = state or self._create(controller_manager_qps)
+                state = state or self._create(controller_manager_qps, with_real_node)
+                if state.settings.network:
+                    state.settings.network.up()
                 if not as_wanted:
                     state.controller_manager_qps = controller_manager_qps
                     supervision.end(state, "kube-controller-manager")
-                for group in STARTED_TOGETHER:
+                for group in _groups(state):
                     sick = [component for component in group if supervision.look(state, component) != "healthy"]
                     supervision.start(state, sick, programs)
-                create_nodes(_api(state))
-                wait_for("the nodes and the default ServiceAccount", lambda: works(_api(state)))
+                if not with_real_node:
+                    create_nodes(_api(state))
+                wait_for("the nodes and the default ServiceAccount", lambda: _works(state))
             except BaseException:
                 with uninterrupted():
                     self._remove()
@@ -126,19 +141,25 @@ class Cluster:
     def stop(self, component: str, kill: bool = False) -> None:
         """End one component, by SIGTERM or by SIGKILL, and return when it is gone. It may be stopped already."""
         with self._locked():
-            supervision.end(self._state(), _known(component).name, signal.SIGKILL if kill else signal.SIGTERM)
+            state = self._state()
+            supervision.end(state, _component(state, component).name, signal.SIGKILL if kill else signal.SIGTERM)
 
     def start(self, component: str) -> None:
         """Start one component, unless it is healthy, and return when it is."""
         with self._locked():
             state = self._state()
-            if supervision.look(state, _known(component)) != "healthy":
-                supervision.start(state, [COMPONENTS[component]], binaries.provide())
+            wanted = _component(state, component)
+            if supervision.look(state, wanted) != "healthy":
+                supervision.start(state, [wanted], binaries.provide(binaries.needed(state.network is not None)))
+
+    def kill_container(self, container: str) -> None:
+        """End a container of the real node by SIGKILL, as by hand; its id is in the pod's status."""
+        run(*real_node.enter(self._state().processes), *real_node.CTR, "task", "kill", "--signal", "SIGKILL", container)
 
     def status(self) -> dict[str, str]:
         """As the function of that name."""
         state = self._state()
-        return {name: supervision.look(state, component) for name, component in COMPONENTS.items()}
+        return {component.name: supervision.look(state, component) for group in _groups(state) for component in group}
 
     def __enter__(self) -> Cluster:
         return self
@@ -157,14 +178,18 @@ class Cluster:
             raise ClusterError(f"there is no cluster {self.name}: start it with `up`")
         return state
 
-    def _create(self, controller_manager_qps: int) -> State:
+    def _create(self, controller_manager_qps: int, with_real_node: bool) -> State:
         shutil.rmtree(self._folder, ignore_errors=True)  # one without a state has no process either
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
         state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps)
+        with uninterrupted():
+            state.network = claim_network().number if with_real_node else None
+            state.save()
         write_private(state.settings.tokens, f'{state.token},admin,admin,"system:masters"\n')
         write_private(state.settings.kubeconfig, json.dumps(_kubeconfig(state), indent=2))  # JSON is YAML
-        state.save()
+        if state.settings.network:
+            real_node.create_identity(state.settings)
         return state
 
     def _remove(self) -> None:
@@ -172,6 +197,8 @@ class Cluster:
         if state:
             for name in reversed(COMPONENTS):
                 supervision.end(state, name, signal.SIGKILL)  # nothing of it is kept, so nothing needs to be flushed
+            if state.settings.network:
+                real_node.remove(state.settings.network)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -191,7 +218,17 @@ def _api(state: State) -> Api:
     return Api(state.settings.server, state.token, str(state.settings.certificate_authority))
 
 
-def _known(name: str) -> Component:
-    if name not in COMPONENTS:
-        raise ClusterError(f"there is no component {name}, but {', '.join(COMPONENTS)}")
-    return COMPONENTS[name]
+def _groups(state: State) -> tuple[tuple[Component, ...], ...]:
+    """The components of this cluster; of each tuple all are started together."""
+    return CONTROL_PLANE + (real_node.COMPONENTS if state.settings.network else FAKE_KUBELETS)
+
+
+def _component(state: State, name: str) -> Component:
+    components = {component.name: component for group in _groups(state) for component in group}
+    if name not in components:
+        raise ClusterError(f"there is no component {name}, but {', '.join(components)}")
+    return components[name]
+
+
+def _works(state: State) -> bool:
+    return works(_api(state), 1 if state.settings.network else FAKE_NODES)

@@ -39,8 +39,10 @@ class GivenCluster:
         self.token: str | None = _named(config, "user", context.get("user")).get("token")
         self.certificate_authority = str(path.parent / authority) if authority else None
 
-    def up(self, controller_manager_qps: int) -> None:  # pylint: disable=unused-argument
+    def up(self, controller_manager_qps: int, with_real_node: bool) -> None:  # pylint: disable=unused-argument
         """See that it answers, be it with "unauthorized". Raises ClusterError."""
+        if with_real_node:
+            raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes are not ours to make")
         if not self._answers():
             raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster, but {self.server!r} does not answer")
         say(f"KUBECONFIG={self.kubeconfig} names the cluster, and it answers: {self.server}")

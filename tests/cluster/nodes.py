@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The fake nodes, and whether pods can run on them."""
+"""The fake nodes, and whether pods can run on the nodes that there are."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def create_nodes(api: Api) -> None:
         )
 
 
-def works(api: Api) -> bool:
+def works(api: Api, count: int) -> bool:
     """Whether a pod created now would be admitted, scheduled and made ready."""
     try:
         nodes = api.get("/api/v1/nodes")["items"]
         api.get("/api/v1/namespaces/default/serviceaccounts/default")
     except (Refused, OSError):
         return False
-    return len(nodes) >= FAKE_NODES and all(_is_ready(node) for node in nodes)
+    return len(nodes) >= count and all(_is_ready(node) for node in nodes)
 
 
 def _is_ready(node: dict[str, Any]) -> bool:

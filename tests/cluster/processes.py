@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from workspace import ClusterError
+from workspace import ClusterError, last_lines
 
 
 class Process(NamedTuple):
@@ -21,8 +21,11 @@ class Process(NamedTuple):
     started: int
 
     @classmethod
-    def spawn(cls, argv: list[str], environment: dict[str, str], log: Path) -> Process:
-        """Start argv in a session of its own, so that a Ctrl-C in the terminal does not reach it; append to log."""
+    def spawn(cls, argv: list[str], environment: dict[str, str], log: Path, is_child: bool = False) -> Process:
+        """Start argv in a session of its own, so that a Ctrl-C in the terminal does not reach it; append to log.
+
+        With `is_child` it is the process that argv starts and waits for, as nsenter and unshare do.
+        """
         try:
             pid = os.posix_spawn(
                 argv[0],
@@ -39,6 +42,8 @@ class Process(NamedTuple):
             )
         except OSError as error:
             raise ClusterError(f"{argv[0]} cannot be run: {error.strerror}") from error
+        if is_child:
+            pid = _child(pid, log)
         return cls(pid, _look(pid)[1])
 
     @property
@@ -68,6 +73,17 @@ class Process(NamedTuple):
             os.kill(self.pid, number)
         except ProcessLookupError:
             pass  # gone by itself
+
+
+def _child(pid: int, log: Path) -> int:
+    """The only child of a process that has just started. Raises ClusterError."""
+    deadline = time.monotonic() + 10
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    while _look(pid)[0] not in "XZ" and time.monotonic() < deadline:
+        if found := children.read_text(encoding="ascii").split():
+            return int(found[0])
+        time.sleep(0.005)
+    raise ClusterError(f"process {pid} has started nothing; the end of its log:\n{last_lines(log)}")
 
 
 def _look(pid: int) -> tuple[str, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from components import Settings
+from network import Network
 from processes import Process
 from workspace import write_private
 
@@ -22,6 +23,8 @@ class State:
     first_port: int
     token: str
     controller_manager_qps: int
+    network: int | None = None
+    """The number of the real node's network; None where the nodes are fake."""
     processes: dict[str, Process] = field(default_factory=dict)
 
     @classmethod
@@ -42,4 +45,5 @@ class State:
     @property
     def settings(self) -> Settings:
         """For the command lines."""
-        return Settings(self.folder, self.first_port, self.controller_manager_qps)
+        network = None if self.network is None else Network(self.network)
+        return Settings(self.folder, self.first_port, self.controller_manager_qps, network)

@@ -9,10 +9,9 @@ import signal
 from pathlib import Path
 
 from components import Component
-from kubeapi import status_of
 from processes import Process
 from state import State
-from workspace import ClusterError, last_lines, uninterrupted, wait_for
+from workspace import SYSTEM_PATH, ClusterError, last_lines, uninterrupted, wait_for
 
 
 def look(state: State, component: Component) -> str:
@@ -20,20 +19,22 @@ def look(state: State, component: Component) -> str:
     process = state.processes.get(component.name)
     if not process or not process.alive:
         return "stopped"
-    return "healthy" if status_of(component.health_url(state.settings)) == 200 else "unhealthy"
+    return "healthy" if component.is_well(state.settings) else "unhealthy"
 
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
     """Start them, in place of what may still run of them, and wait until all are healthy. Raises ClusterError."""
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(state.folder)}  # no ETCD_ settings, no ~/.kwok of the user's
+    environment = {"PATH": SYSTEM_PATH, "HOME": str(state.folder)}  # no ETCD_ settings, no ~/.kwok of the user's
     for component in components:
         end(state, component.name, signal.SIGKILL)
-        argv = [str(programs[component.name]), *component.arguments(state.settings)]
+        component.before(state.settings)
+        argv = component.command(state.settings, programs, state.processes)
         with uninterrupted():
-            state.processes[component.name] = Process.spawn(argv, environment, _log(state, component))
+            state.processes[component.name] = Process.spawn(argv, environment, _log(state, component), component.is_child)
             state.save()
     for component in components:
         _await_health(state, component)
+        component.after(state.settings, state.processes[component.name])
 
 
 def end(state: State, name: str, with_signal: signal.Signals = signal.SIGTERM) -> None:

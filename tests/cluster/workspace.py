@@ -22,6 +22,9 @@ PATIENCE = 90
 SIGN_OF_LIFE = 8
 """Seconds between two lines of progress: a silence of minutes looks like a hang."""
 
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where the programs of the system are, whatever the user's PATH says."""
+
 
 class ClusterError(Exception):
     """Something a person can act on; its text is one sentence, maybe with the end of a log below it."""

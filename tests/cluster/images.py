@@ -1,0 +1,64 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Container images made on the spot: one program, and nothing else. No registry, no engine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import platform
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+"""Linux's names of processors, and Go's."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """The program, under a name of its own."""
+
+    name: str
+    command: list[str]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def archive(program: Path, images: Iterable[Image]) -> bytes:
+    """An OCI image layout as a tar file, with all the images; the program is stored once."""
+    blobs: dict[str, bytes] = {}
+
+    def stored(kind: str, content: bytes) -> dict[str, Any]:
+        digest = hashlib.sha256(content).hexdigest()
+        blobs[f"blobs/sha256/{digest}"] = content
+        return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": len(content)}
+
+    target = {"architecture": ARCHITECTURES.get(platform.machine(), platform.machine()), "os": "linux"}
+    layer = stored("layer.v1.tar", _tar({program.name: program.read_bytes()}))
+    manifests = []
+    for image in images:
+        settings = {"Entrypoint": image.command, "Env": [f"{key}={value}" for key, value in image.environment.items()]}
+        root = {"type": "layers", "diff_ids": [layer["digest"]]}
+        config = stored("config.v1+json", json.dumps({**target, "config": settings, "rootfs": root}).encode())
+        manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json"}
+        listed = stored("manifest.v1+json", json.dumps({**manifest, "config": config, "layers": [layer]}).encode())
+        manifests.append({**listed, "platform": target, "annotations": {"io.containerd.image.name": image.name}})
+    return _tar({
+        "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
+        "index.json": json.dumps({"schemaVersion": 2, "manifests": manifests}).encode(),
+        **blobs,
+    })
+
+
+def _tar(files: dict[str, bytes]) -> bytes:
+    whole = io.BytesIO()
+    with tarfile.open(fileobj=whole, mode="w") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(content), 0o755
+            tar.addfile(member, io.BytesIO(content))
+    return whole.getvalue()

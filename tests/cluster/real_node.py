@@ -1,0 +1,292 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A node whose pods are real: containerd, runc, kubelet and kube-proxy in namespaces of their own. Needs root.
+
+The node is a process: number 1 of its own process, mount, network, host name and IPC namespaces. All else of it runs in
+these, so that its end is a power cut: the kernel ends the containers, drops the mounts and the network. Its folder is
+mounted over /var/lib, /var/log and /run there; the machine's own are neither read nor written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import binaries
+from components import Component, Settings
+from images import Image, archive
+from kubeapi import status_of
+from machine import CGROUPS, PLUGINS, program_of_the_system
+from network import Network, run
+from processes import Process
+from workspace import ClusterError, wait_for
+
+NAME = "real-0"
+"""Of the Node object."""
+
+NAMESPACES = ("-m", "-n", "-p", "-u", "-i")
+"""For unshare and nsenter: mounts, network, processes, host name, IPC."""
+
+CTR = ("ctr", "--namespace", "k8s.io")
+"""containerd's own command, for the containers of Kubernetes."""
+
+KERNEL = {
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "kernel/keys/root_maxkeys": 1_000_000,
+    "kernel/keys/root_maxbytes": 25_000_000,
+}
+"""What a kubelet would set for the whole machine. The node shows it files with these values, so that it sets nothing."""
+
+IMAGES = [
+    Image("localhost/pause:1", ["/web", "pause"]),
+    *(Image(f"localhost/web:v{version}", ["/web"], {"VERSION": f"v{version}"}) for version in (1, 2, 3)),
+]
+"""What the node has; there is no way to pull any other one."""
+
+
+def remove(network: Network) -> None:
+    """What the end of the processes has left: bridge, routes, control groups. Raises ClusterError."""
+    network.down()
+    _remove_cgroups(network)
+
+
+def enter(running: Mapping[str, Process]) -> list[str]:
+    """What to put before a command line, so that it runs in the node's namespaces. Raises ClusterError."""
+    if "node" not in running:
+        raise ClusterError("there is no real node, or it is stopped: start the component `node` first")
+    return [program_of_the_system("nsenter"), "-t", str(running["node"].pid), *NAMESPACES, "--"]
+
+
+class OnNode(Component):
+    """A component that runs in the node's namespaces, with its health page at the node's address."""
+
+    def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
+        """Enter the namespaces first."""
+        program = str(programs[self.name]) if self.name in programs else program_of_the_system(self.name)
+        return [*enter(running), program, *self.arguments(settings)]
+
+    def is_well(self, settings: Settings) -> bool:
+        """As of any component."""
+        return status_of(f"http://{_network(settings).node}:{self.port}{self.page}") == 200
+
+
+class Node(Component):
+    """The process that holds the namespaces."""
+
+    def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
+        """A script that furnishes the namespaces and becomes their process 1."""
+        unshare = [program_of_the_system("unshare"), *NAMESPACES, "--propagation", "slave", "--mount-proc", "--fork"]
+        return [*unshare, "/bin/sh", str(_folder(settings) / "init.sh"), str(programs["web"]), "pause"]
+
+    def is_well(self, settings: Settings) -> bool:
+        """It has no other sign of life than that it runs."""
+        return True
+
+    def before(self, settings: Settings) -> None:
+        """Write its script, and make its control groups."""
+        folder = _folder(settings)
+        _remove_cgroups(_network(settings))  # of a node that was cut off
+        for each in _cgroups(_network(settings)):
+            each.mkdir()
+            if each.parent.name == "cpuset":  # a new one has no processor and no memory
+                for file in ("cpuset.cpus", "cpuset.mems"):
+                    (each / file).write_text((each.parent / file).read_text("ascii"), "ascii")
+        for path in ("var-lib/kubelet", "var-lib/cni", "var-lib/containerd", "var-log/pods", "run", "opt", "kernel"):
+            (folder / path).mkdir(parents=True, exist_ok=True)
+        for path, value in KERNEL.items():
+            (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
+        (folder / "is-furnished").unlink(missing_ok=True)
+        (folder / "init.sh").write_text(_script(folder, _network(settings)), "utf-8")
+
+    def after(self, settings: Settings, process: Process) -> None:
+        """Connect it, for which its script waits."""
+        _network(settings).connect(process.pid)
+        folder = _folder(settings)
+        wait_for("the node's network", (folder / "is-furnished").exists, folder.parent / "logs/node.log")
+
+
+class Containerd(OnNode):
+    """The container runtime."""
+
+    def before(self, settings: Settings) -> None:
+        """Write its configuration."""
+        folder = _folder(settings)
+        configuration = CONTAINERD.format(folder=folder, network=_network(settings), plugins=PLUGINS)
+        (folder / "containerd.toml").write_text(configuration, "utf-8")
+        (folder / "cni").mkdir(exist_ok=True)
+        _write(settings, "cni/10-bridge.conflist", _pod_network(_network(settings)))
+
+    def after(self, settings: Settings, process: Process) -> None:
+        """Give it the images."""
+        images = archive(binaries.provide(["web"])["web"], IMAGES)
+        run(program_of_the_system("nsenter"), "-t", str(process.pid), "-m", "-n", *CTR, "images", "import", "-", stdin=images)
+
+
+class Kubelet(OnNode):
+    """What starts and watches the pods."""
+
+    def before(self, settings: Settings) -> None:
+        """Write its configuration."""
+        (_folder(settings) / "resolv.conf").write_text("nameserver 127.0.0.1\n", "ascii")
+        _write(settings, "kubelet.yaml", _kubelet_configuration(settings))
+
+
+class KubeProxy(OnNode):
+    """What makes Services work."""
+
+    def before(self, settings: Settings) -> None:
+        """Write its configuration."""
+        _write(settings, "kube-proxy.yaml", _kube_proxy_configuration(settings))
+
+
+def create_identity(settings: Settings) -> None:
+    """By what the kubelet knows the API server: a certificate that vouches for itself. Raises ClusterError."""
+    key, certificate = (str(settings.kubelet_client.with_suffix(suffix)) for suffix in (".key", ".crt"))
+    run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "3650",
+        "-subj", "/CN=kube-apiserver", "-addext", "extendedKeyUsage=clientAuth", "-keyout", key, "-out", certificate)
+
+
+def _kubelet(settings: Settings) -> list[str]:
+    return [
+        f"--config={_folder(settings) / 'kubelet.yaml'}",
+        f"--kubeconfig={settings.kubeconfig}",
+        f"--hostname-override={NAME}",
+        f"--node-ip={_network(settings).node}",
+        "--node-labels=type=real",
+    ]
+
+
+def _kubelet_configuration(settings: Settings) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "webhook": {"enabled": False},
+            "x509": {"clientCAFile": str(settings.kubelet_client.with_suffix(".crt"))},
+        },
+        "authorization": {"mode": "AlwaysAllow"},  # the API server alone can prove who it is
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{_network(settings).bridge}",
+        "clusterDNS": ["127.0.0.1"],  # there is none, but without an address each pod gets a warning
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        "healthzBindAddress": _network(settings).node,
+        "imageGCHighThresholdPercent": 100,
+        "maxOpenFiles": 20000,
+        "resolvConf": str(_folder(settings) / "resolv.conf"),
+        "serializeImagePulls": False,
+    }
+
+
+def _kube_proxy_configuration(settings: Settings) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "clientConnection": {"kubeconfig": str(settings.kubeconfig)},
+        "clusterCIDR": _network(settings).pods,
+        "conntrack": {"maxPerCore": 0, "min": 0},  # the whole machine's
+        "healthzBindAddress": f"{_network(settings).node}:10256",
+        "hostnameOverride": NAME,
+        "mode": "nftables",
+    }
+
+
+def _pod_network(network: Network) -> dict[str, Any]:
+    ranges = [[{"subnet": network.pods}]]
+    addresses = {"type": "host-local", "ranges": ranges, "routes": [{"dst": "0.0.0.0/0"}]}
+    bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False, "hairpinMode": True, "ipam": addresses}
+    return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge]}
+
+
+CONTAINERD = """\
+version = 2
+[metrics]
+  address = "{network.node}:1338"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "localhost/pause:1"
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "{plugins}"
+    conf_dir = "{folder}/cni"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}/opt"
+"""
+
+
+def _script(folder: Path, network: Network) -> str:
+    """Runs in the new namespaces; its arguments are the program that becomes process 1."""
+    here = shlex.quote(str(folder))
+    own = {"var-lib": "/var/lib", "var-log": "/var/log", "run": "/run"}
+    own |= {f"kernel/{path.replace('/', '.')}": f"/proc/sys/{path}" for path in KERNEL}
+    lines = [
+        "set -e",
+        "mount --make-rshared /",
+        *(f"mount --bind {here}/{ours} {path}" for ours, path in own.items()),
+        f"hostname {NAME}",
+        "ip link set lo up",
+        "until ip link show eth0 > /dev/null 2>&1; do sleep 0.02; done",
+        f"ip address add {network.node}/24 dev eth0",
+        "ip link set eth0 up",
+        f"ip route add default via {network.host}",
+        "echo 1 > /proc/sys/net/ipv4/ip_forward",
+        f"touch {here}/is-furnished",
+        'exec "$@"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.folder / "node"
+
+
+def _network(settings: Settings) -> Network:
+    if not settings.network:
+        raise ClusterError("this cluster has no real node")
+    return settings.network
+
+
+def _write(settings: Settings, name: str, content: dict[str, Any]) -> None:
+    (_folder(settings) / name).write_text(json.dumps(content, indent=2), "utf-8")  # JSON is YAML
+
+
+def _cgroups(network: Network) -> list[Path]:
+    """The node's one in each hierarchy."""
+    return [each / network.bridge for each in sorted(CGROUPS.iterdir()) if each.is_dir() and not each.is_symlink()]
+
+
+def _remove_cgroups(network: Network) -> None:
+    """Those that there are, from the inside; a process that has just ended may still hold one."""
+
+    def are_gone() -> bool:
+        for top in _cgroups(network):
+            for folder, _folders, _files in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+        return not any(top.exists() for top in _cgroups(network))
+
+    wait_for("the end of the node's control groups", are_gone)
+
+
+# As in components.py
+COMPONENTS = (
+    (Node("node", lambda _settings: [], 0, "", is_child=True),),
+    (Containerd("containerd", lambda settings: ["--config", f"{_folder(settings)}/containerd.toml"], 1338, "/v1/metrics",
+                is_child=True),),
+    (
+        Kubelet("kubelet", _kubelet, 10248, "/healthz", is_child=True),
+        KubeProxy("kube-proxy", lambda settings: [f"--config={_folder(settings)}/kube-proxy.yaml"], 10256, "/healthz",
+                  is_child=True),
+    ),
+)

@@ -1,0 +1,120 @@
+// GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+// SPDX-License-Identifier: GPL-3.0-or-later
+
+// The only program in the images of the real node: a web server whose answer is its version. `web pause` holds a pod's
+// namespaces open and is process 1 of the node.
+//
+// On SIGTERM it goes on for DRAIN_MS, since it takes a moment until nobody is sent here any more, tells clients that keep
+// their connection to open another one, and then finishes what is open. With DRAIN_MS=0 it drops everything at once.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "pause" {
+		pause()
+		return
+	}
+	if err := serve(os.Getenv("VERSION")); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// How long the environment says, in milliseconds; 0 if it does not say.
+func milliseconds(name string) time.Duration {
+	number, _ := strconv.Atoi(os.Getenv(name))
+	return time.Duration(number) * time.Millisecond
+}
+
+func serve(version string) error {
+	fmt.Println(version, "starting")
+	if size, _ := strconv.Atoi(os.Getenv("MEMORY_MB")); size > 0 {
+		take(size)
+	}
+	if after := milliseconds("CRASH_MS"); after > 0 {
+		time.AfterFunc(after, func() {
+			fmt.Println("FATAL: no connection to database db.example:5432")
+			os.Exit(3)
+		})
+	}
+	time.Sleep(milliseconds("START_MS"))
+
+	var draining atomic.Bool
+	server := &http.Server{Addr: ":8080", Handler: handler(version, &draining)}
+	drained := make(chan struct{})
+	terminate := make(chan os.Signal, 1)
+	signal.Notify(terminate, syscall.SIGTERM)
+	go func() {
+		<-terminate
+		grace := milliseconds("DRAIN_MS")
+		if grace == 0 {
+			os.Exit(0)
+		}
+		draining.Store(true)
+		time.Sleep(grace)
+		server.Shutdown(context.Background())
+		close(drained)
+	}()
+
+	fmt.Println(version, "listening")
+	if err := server.ListenAndServe(); err != http.ErrServerClosed {
+		return err
+	}
+	<-drained
+	fmt.Println(version, "drained")
+	return nil
+}
+
+func handler(version string, draining *atomic.Bool) http.Handler {
+	answers := http.NewServeMux()
+	answers.HandleFunc("/", func(response http.ResponseWriter, request *http.Request) {
+		milliseconds, _ := strconv.Atoi(request.URL.Query().Get("ms"))
+		time.Sleep(time.Duration(milliseconds) * time.Millisecond)
+		if draining.Load() {
+			response.Header().Set("Connection", "close")
+		}
+		fmt.Fprint(response, version)
+	})
+	answers.HandleFunc("/ready", func(response http.ResponseWriter, _ *http.Request) {
+		if os.Getenv("NEVER_READY") != "" {
+			http.Error(response, "not ready", http.StatusServiceUnavailable)
+		}
+	})
+	return answers
+}
+
+// Memory counts when it is written to.
+func take(megabytes int) {
+	taken := make([]byte, megabytes<<20)
+	for page := 0; page < len(taken); page += 4096 {
+		taken[page] = 1
+	}
+}
+
+// Wait for the end, and reap processes whose parents have ended before them.
+func pause() {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGCHLD, syscall.SIGTERM, syscall.SIGINT)
+	for received := range signals {
+		if received != syscall.SIGCHLD {
+			return
+		}
+		for {
+			pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+			if pid <= 0 && err != syscall.EINTR {
+				break
+			}
+		}
+	}
+}

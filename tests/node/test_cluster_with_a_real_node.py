@@ -1,0 +1,86 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The embedded cluster's real node: it comes, it is cut off and comes back, and it leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import embedded
+import pytest
+from machine import CGROUPS
+from namespace import Namespace, eventually, is_ready
+from real_node import KERNEL
+from workspace import ClusterError, clusters
+
+
+def of_the_machine() -> dict[str, object]:
+    """What a real node must leave as it was; what other clusters may change meanwhile is left out."""
+    return {
+        "kernel": {path: Path("/proc/sys", path).read_text("ascii") for path in (*KERNEL, "net/ipv4/ip_forward")},
+        "firewall": re.sub(r"counter packets \d+ bytes \d+", "", output("nft", "list", "ruleset")),
+        "folders": {path: Path(path).exists() for path in ("/var/lib/kubelet", "/run/containerd/containerd.sock", "/run/netns")},
+    }
+
+
+def traces(number: int, name: str) -> list[str]:
+    """What there is of the network of that number, and of the cluster of that name."""
+    links = [line for line in output("ip", "-brief", "link").splitlines() if re.match(rf"baton{number}\b", line)]
+    routes = [line for line in output("ip", "route").splitlines() if f"dev baton{number} " in line + " "]
+    groups = [str(path) for path in CGROUPS.glob(f"*/baton{number}")]
+    mounts = [line for line in Path("/proc/mounts").read_text("utf-8").splitlines() if f"/clusters/{name}/" in line]
+    return links + routes + groups + mounts + processes(name)
+
+
+def processes(name: str) -> list[str]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes() + (process / "cgroup").read_bytes()
+        except OSError:
+            continue  # ended meanwhile
+        if f"/clusters/{name}/".encode() in words:
+            found.append(f"process {words!r}")
+    return found
+
+
+def output(*argv: str) -> str:
+    return subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+def test_it_leaves_nothing():
+    """Beside another cluster, with pods running, after a power cut."""
+    name = f"node-test-{os.getpid()}"
+    before = of_the_machine()
+    with embedded.up(name, with_real_node=True) as cluster:
+        number = int(re.search(r"10\.123\.(\d+)\.1:", cluster.server)[1])
+        namespace = Namespace(cluster.kubeconfig, "power-cut")
+        namespace.make_foo(2, "localhost/web:v1")
+        assert of_the_machine() == before
+
+        cluster.stop("node", kill=True)
+        assert set(cluster.status().values()) == {"healthy", "stopped"}
+        with pytest.raises(ClusterError, match="start the component `node` first"):
+            cluster.start("kubelet")
+        embedded.up(name, with_real_node=True)
+
+        assert set(cluster.status().values()) == {"healthy"}
+        eventually(lambda: all(restarted(pod) and is_ready(pod) for pod in namespace.pods()), "the pods after a power cut", 120)
+        namespace.client.close()
+        assert len(traces(number, name)) > 10
+    assert eventually(lambda: not traces(number, name), f"{traces(number, name)} gone")
+    assert of_the_machine() == before
+    assert not (clusters() / name).exists()
+
+
+def restarted(pod) -> bool:
+    return any(container["restartCount"] for container in pod["status"]["containerStatuses"])
+
+
+def test_fake_nodes_do_not_become_real_ones(cluster):
+    with pytest.raises(ClusterError, match="has other nodes"):
+        embedded.up(cluster.name)

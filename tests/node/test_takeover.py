@@ -1,0 +1,52 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Trouble while the pods have no owner: between the end of next and foo's return."""
+
+from __future__ import annotations
+
+import pytest
+from namespace import Killed, dies_at, eventually, uids
+from rollouts import RC, REPLICAS, V2, WELL_BEHAVED, Shop
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def shop(cluster, namespace):
+    """One whose pods have no owner: the client has died in the takeover."""
+    shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
+    shop.open()
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies_at("delete"), image=V2)
+    eventually(lambda: not any("ownerReferences" in pod["metadata"] for pod in namespace.pods()), "pods without an owner")
+    shop.until_all_are(V2)
+    return shop
+
+
+def test_a_container_killed_by_hand_is_restarted_by_the_kubelet(shop):
+    before = uids(shop.namespace.pods())
+    victim = shop.namespace.pods()[0]
+    container = victim["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+
+    shop.cluster.kill_container(container)
+    eventually(lambda: shop.images()[V2] < REPLICAS, "a pod that is not ready", 60)
+    result = shop.roll(image=V2)
+
+    shop.until_all_are(V2)
+    assert result["rollout"]["phase"] == "complete" and shop.namespace.rcs() == ["foo"]
+    assert uids(shop.namespace.pods()) == before
+    restarts = {pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"] for pod in shop.namespace.pods()}
+    assert restarts[victim["metadata"]["name"]] == 1 == sum(restarts.values())
+
+
+def test_a_pod_deleted_by_hand_is_replaced_afterwards(shop):
+    before = uids(shop.namespace.pods())
+    victim = shop.namespace.pods()[0]
+
+    shop.namespace.remove(victim["metadata"]["name"], "pods")
+    result = shop.roll(image=V2)
+
+    shop.until_all_are(V2)
+    assert result["rollout"]["phase"] == "complete" and shop.namespace.rcs() == ["foo"]
+    assert before - uids(shop.namespace.pods()) == {victim["metadata"]["uid"]}

@@ -1,0 +1,27 @@
+// GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+// SPDX-License-Identifier: GPL-3.0-or-later
+
+// Requests at a constant rate, whatever the answers: one line each with the time, the version that answered, what went wrong.
+// POST, because Go's client would quietly send a GET again when a kept connection breaks. k6 itself repeats nothing.
+import http from "k6/http";
+
+export const options = {
+  discardResponseBodies: false,
+  noConnectionReuse: __ENV.CONNECTIONS === "new",
+  scenarios: {
+    traffic: {
+      executor: "constant-arrival-rate",
+      rate: Number(__ENV.RATE),
+      duration: "30m",
+      preAllocatedVUs: 20, // with kept connections so many of these
+      maxVUs: 2000,
+    },
+  },
+};
+
+export default function () {
+  const sent = Date.now();
+  const answer = http.post(__ENV.URL, null, { timeout: __ENV.TIMEOUT, redirects: 0 });
+  const failure = answer.error || (answer.status === 200 ? "" : `status ${answer.status}`);
+  console.log(JSON.stringify([sent, failure ? "" : answer.body, failure]));
+}

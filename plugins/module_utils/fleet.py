@@ -89,7 +89,7 @@ class Fleet:
                                for name in sorted(gateway.names(self.label_selectors)) if name in controllers]
         requests = [Request.from_params({**wishes, "name": name}) for name in dict.fromkeys(found)]
         if not requests:
-            raise RolloutError(f"no ReplicationController matches {','.join(self.label_selectors)}",
+            raise RolloutError(f"no {gateway.kind} matches {','.join(self.label_selectors)}",
                                where=f"namespace {params.get('namespace') or 'default'}")
         return sorted(requests, key=lambda request: self._place(controllers.get(request.name)))
 

@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from . import identity, surroundings
-from .observed import Controller, Observed
+from .observed import Controller, Deployment, Observed
 from .request import Request, State, differ_in_images_only
 from .steps import Step
 
@@ -32,13 +32,13 @@ def rollout(seen: Observed) -> Json:
     phase, direction = "complete", None
     if foo and identity.TAKEOVER in foo.annotations:
         phase, direction = "taking_over", "forward"
-    elif foo and next and next.partner == foo.name or foo and foo.is_marked:
+    elif foo and (foo.is_marked or next and next.partner == foo.name):
         phase = "progressing" if foo.paused is None else "paused"
         direction = "back" if foo.desired else "forward"
     elif foo is None and next and next.is_marked:
         phase, direction = "progressing", "forward"
     began = (next or survivor).last_rollout if survivor else {}
-    if direction == "back" and foo:
+    if foo and (direction == "back" or isinstance(foo, Deployment)):
         began = foo.last_rollout
     return {
         "phase": phase,
@@ -59,13 +59,15 @@ def commands(seen: Observed, namespace: str) -> Json:
     name = foo.name if foo else next.partner or next.name
     before, after = (foo.images if foo else {}), (next or foo).images
     key, given_name = identity.DEPLOYMENT_LABEL, None
-    if foo and foo.takeover:
+    if isinstance(foo, Deployment):
+        before, after = foo.last_rollout.get("from") or {}, foo.images
+    elif foo and foo.takeover:
         before, after, key = foo.takeover.get("from", {}), foo.images, foo.takeover.get("label", key)
     elif foo and next:
         differing = [each for each, value in next.selector.items() if foo.selector.get(each) != value]
         key = key if key in differing or not differing else differing[0]
         given_name = None if next.name == identity.next_name(name, next.selector.get(key, "")) else next.name
-    request = Request(name=name, namespace=namespace, next_name=given_name, label_key=key)
+    request = Request(name=name, namespace=namespace, kind=(foo or next).kind, next_name=given_name, label_key=key)
     back = request.command(State.ROLLED_BACK)
     changed = {container: image for container, image in after.items() if before.get(container) != image}
     forward = dataclasses.replace(request, images=changed).command()
@@ -77,7 +79,7 @@ def commands(seen: Observed, namespace: str) -> Json:
 
 def images(start: Observed, end: Observed) -> Json:
     """The images of the user's pods before the update and now."""
-    mark = start.foo.takeover if start.foo else None
+    mark = (start.foo.takeover or getattr(start.foo, "rollout", None)) if start.foo else None
     before, after = start.foo or start.next, end.foo or end.next
     return {"before": mark.get("from", {}) if mark else before.images if before else {},
             "after": after.images if after else {}}
@@ -122,8 +124,8 @@ def entry(step: Step, at: str) -> Json:
 
 
 def event(foo: Controller, namespace: str, kind: str, reason: str, message: str, now: str) -> Json:
-    """An Event, for `kubectl describe rc`; kind is Normal or Warning."""
-    involved = {"apiVersion": "v1", "kind": "ReplicationController", "name": foo.name, "namespace": namespace, "uid": foo.uid}
+    """An Event, for `kubectl describe`; kind is Normal or Warning."""
+    involved = {"apiVersion": foo.kind.api_version, "kind": str(foo.kind), "name": foo.name, "namespace": namespace, "uid": foo.uid}
     return {"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{foo.name[:200]}.", "namespace": namespace},
             "involvedObject": involved, "type": kind, "reason": reason, "message": message[:1000], "count": 1,
             "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "baton.kubernetes"}}
@@ -135,6 +137,8 @@ def line(step: Step) -> str:
         change = f"{step.before} -> {step.after} replicas"
     elif step.action == "create":
         change = f"with {_images(step.after)}"
+    elif step.action == "update":
+        change = f"{_images(step.before)} -> {_images(step.after)}"
     elif step.action == "rename":
         change = f"takes over {_images(step.after)}"
     elif step.action == "delete":
@@ -161,8 +165,11 @@ def sentence(request: Request, seen: Observed) -> str:
         return f"{request.name} is gone"
     done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with"}[request.state]
     if survivor.paused is not None and seen.next:
-        return (f"{request.name} is paused at {survivor.paused} of {survivor.original} replicas of {_images(seen.next.images)} "
-                f"({seen.next.name}), beside {survivor.replicas} of {_images(survivor.images)}")
+        beside, old = survivor.replicas, survivor.images
+        if isinstance(survivor, Deployment):
+            beside, old = seen.old_pods, survivor.last_rollout["from"]
+        return (f"{request.name} is paused at {survivor.paused} of {_goal(survivor, None)} replicas of {_images(seen.next.images)} "
+                f"({seen.next.name}), beside {beside} of {_images(old)}")
     taken = f" takes the place of {request.name} and" if survivor.name != request.name else ""
     return (f"{survivor.name}{taken} {done} {_images(survivor.images)}: "
             f"{survivor.available} of {survivor.replicas} replicas available")

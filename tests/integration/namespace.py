@@ -185,13 +185,53 @@ class Namespace:
 
         eventually(gone, f"the end of {name}")
 
+    # Deployments
+
+    def deployment(self, name: str = "foo") -> Json | None:
+        return self._get_apps("deployments", name)
+
+    def _apps(self, resource: str, name: str = "") -> str:
+        return f"/apis/apps/v1/namespaces/{self.name}/{resource}" + (f"/{name}" if name else "")
+
+    def _get_apps(self, resource: str, name: str) -> Json | None:
+        try:
+            return self._call("GET", self._apps(resource, name))
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def sets(self) -> list[Json]:
+        """The ReplicaSets, the oldest first."""
+        items = self._call("GET", self._apps("replicasets"))["items"]
+        return sorted(items, key=lambda item: int(item["metadata"]["annotations"]["deployment.kubernetes.io/revision"]))
+
+    def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **spec: t.Any) -> Json:
+        """A Deployment with all its pods ready."""
+        body = manifest(replicas, image, name)
+        body |= {"apiVersion": "apps/v1", "kind": "Deployment",
+                 "spec": {**body["spec"], "selector": {"matchLabels": body["spec"]["selector"]}, **spec}}
+        self._call("POST", self._apps("deployments"), body)
+        eventually(lambda: self.is_rolled_out(name), f"{replicas} replicas of {name}", seconds=120)
+        return t.cast(Json, self.deployment(name))
+
+    def is_rolled_out(self, name: str = "foo") -> bool:
+        """As kubectl rollout status has it."""
+        item = t.cast(Json, self.deployment(name))
+        status, replicas = item["status"], item["spec"]["replicas"]
+        counts = [status.get(field, 0) for field in ("updatedReplicas", "replicas", "availableReplicas")]
+        return status.get("observedGeneration") == item["metadata"]["generation"] and counts == [replicas] * 3
+
+    def patch_deployment(self, body: Json, name: str = "foo") -> Json:
+        return self._call("PATCH", self._apps("deployments", name), body, "application/strategic-merge-patch+json")
+
     # The code under test
 
     def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, say: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
         """Run the module's work in this process; the result has the requests that were sent as well."""
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
         if kill:
             kill(gateway)
         try:
@@ -206,8 +246,8 @@ class Namespace:
 
     def check(self, **params: t.Any) -> Json:
         """The same in check mode."""
-        gateway = self.gateway()
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
         clock = driver.StandingClock()
         result = driver.run(request, SimulatedGateway(gateway, clock.sleep), clock)
         return {**result, "requests": gateway.requests}

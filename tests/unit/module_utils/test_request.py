@@ -159,6 +159,19 @@ BAD_INPUT = {
     "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline 0 is no number of seconds above 0"),
     "progress_deadline no number": (
         V2 | {"progress_deadline": float("nan")}, "progress_deadline nan is no number of seconds above 0"),
+    "a Deployment with another name": (
+        V2 | {"kind": "Deployment", "next_name": "bar"},
+        "next_name is not for kind=Deployment, whose steps are the server's: leave it out"),
+    "a Deployment one step at a time": (
+        V2 | {"kind": "Deployment", "max_steps": 1},
+        "max_steps is not for kind=Deployment, whose steps are the server's: leave it out"),
+    "a Deployment by another kind's definition": (
+        {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
+        "definition is of kind ReplicationController: it must be a Deployment"),
+    "a Deployment by another's definition": (
+        {"kind": "Deployment", "definition": {"kind": "Deployment", "metadata": {"name": "bar"}, "spec": {"template": {
+            "metadata": {"labels": {"app": "foo"}}, "spec": {}}}}},
+        "the definition is named bar, the task is for foo: a Deployment keeps its name"),
     "min_ready_seconds that no deadline allows": (
         V2 | {"min_ready_seconds": 600}, "progress_deadline (600 s) must be greater than min_ready_seconds (600 s)"),
 }
@@ -186,7 +199,7 @@ def test_every_option_arrives():
 
     assert request == Request(
         name="a.b", namespace="prod", next_name="bar", images={"web": "myimage:v2"}, label_key="x.io/y",
-        max_surge=Size(25, percent=True), max_unavailable=Size(3), min_ready_seconds=5, update_period=1.5,
+        max_surge=Size(25, percent=True), max_unavailable=Size(3), gives_pace=True, min_ready_seconds=5, update_period=1.5,
         progress_deadline=60.5)
 
 

@@ -201,10 +201,16 @@ class Namespace:
                 return None
             raise
 
+    def deployments(self) -> list[Json]:
+        return self._call("GET", self._apps("deployments"))["items"]
+
+    def remove_deployment(self, name: str = "foo") -> None:
+        self._call("DELETE", self._apps("deployments", name), {"propagationPolicy": "Background"})
+
     def sets(self) -> list[Json]:
         """The ReplicaSets, the oldest first."""
         items = self._call("GET", self._apps("replicasets"))["items"]
-        return sorted(items, key=lambda item: int(item["metadata"]["annotations"]["deployment.kubernetes.io/revision"]))
+        return sorted(items, key=lambda item: int(item["metadata"].get("annotations", {}).get(identity.REVISION, 0)))
 
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **spec: t.Any) -> Json:
         """A Deployment with all its pods ready."""
@@ -261,11 +267,13 @@ class Namespace:
     def end_state(self) -> Json:
         """What two runs that end alike have in common: controllers without times, pods by owner, labels and image."""
         controllers = {}
-        for name in self.rcs():
-            item = t.cast(Json, self.rc(name))
+        for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments():
+            name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
+            annotations.pop(identity.REVISION, None)  # counts how often a template was turned to
             last = json.loads(annotations.pop(identity.LAST_ROLLOUT, "{}"))
-            last.pop("time", None)
+            for each in ("time", "revision"):
+                last.pop(each, None)
             controllers[name] = {"spec": item["spec"], "labels": item["metadata"]["labels"], "annotations": annotations,
                                  "last": last}
         pods = sorted(

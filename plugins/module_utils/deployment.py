@@ -88,12 +88,14 @@ def _forward(request: Request, seen: Observed, foo: Deployment) -> Decision:
 
 def _back(request: Request, seen: Observed, foo: Deployment) -> Decision:
     record = foo.rollout
+    if request.to_revision is not None and (record or {}).get("to_revision") != request.to_revision:
+        return _back_to(request, seen, foo, request.to_revision)
     if record is None:
         # | yes | - | the last update was rolled back | done, unchanged |
         if foo.last_rollout.get("outcome") == "rolled_back":
             return Done(f"{foo.name} is rolled back already")
         # | yes | - | else | error: nothing to roll back, and how to go back from here |
-        raise _nothing_to_roll_back(request, foo)
+        raise _nothing_to_roll_back(request, seen, foo)
     # | yes | updating | | the template of before, the pace of before |
     if record["outcome"] == "updating":
         before = next((it for it in seen.sets if it.name == record.get("set")), None)
@@ -104,6 +106,26 @@ def _back(request: Request, seen: Observed, foo: Deployment) -> Decision:
         return _begin(request, seen, foo, wanted, record["original"], "rolling back", record.get("request", ""))
     # | yes | rolling back | | wait for the pods, then restore what was there before |
     return _go_on(request, seen, foo) or _end(request, seen, foo)
+
+
+def _back_to(request: Request, seen: Observed, foo: Deployment, revision: int) -> Decision:
+    """To a template of the history, also after the update to another one has ended."""
+    # | yes | - | to_revision, and the last update has led there | done, unchanged: the server has numbered it anew since |
+    last = foo.last_rollout
+    if foo.rollout is None and last.get("to_revision") == revision and last.get("template") == _digest(foo):
+        return Done(f"{foo.name} is rolled back to revision {revision} already")
+    # | yes | any | to_revision, and there is no such one | error, which ones there are |
+    there = next((it for it in seen.history if it.number == revision), None)
+    if there is None:
+        known = ", ".join(f"{it.number} ({_images(images_of(it.template))})" for it in seen.history)
+        raise RolloutError(f"there is no revision {revision} of it", where=request.where, why=f"there are: {known}" if known else "",
+                           next_command=f"{request.command(State.ROLLED_BACK, to_revision=foo.revision)}, or another of these")
+    # | yes | - | it has that template | done, unchanged |
+    if foo.rollout is None and identity.same_template(there.template, foo.template, identity.HASH_LABEL):
+        return Done(f"{foo.name} already has the template of revision {revision}")
+    # | yes | any | to_revision | its template, the pace of before |
+    original = (foo.rollout or {}).get("original") or foo.settings
+    return _begin(request, seen, foo, there.template, original, "rolling back")
 
 
 def _begin(request: Request, seen: Observed, foo: Deployment, wanted: Json, original: Json, outcome: str,
@@ -118,7 +140,8 @@ def _begin(request: Request, seen: Observed, foo: Deployment, wanted: Json, orig
     record = {"outcome": outcome, "from": foo.images, "to": images_of(wanted), "time": seen.now,
               "set": seen.next.name if seen.next else foo.last_rollout.get("set"), "revision": foo.revision,
               "original": original, "paced": _paced(foo, pace),
-              "request": request.fingerprint if fingerprint is None else fingerprint}
+              "request": request.fingerprint if fingerprint is None else fingerprint,
+              **({"to_revision": request.to_revision} if request.to_revision else {})}
     return Step(Action.UPDATE, foo.name, _patch(foo, record, pace, wanted), before=foo.images, after=images_of(wanted))
 
 
@@ -150,6 +173,8 @@ def _end(request: Request, seen: Observed, foo: Deployment) -> Step:
     settings = _restored(foo, record["original"])
     outcome = "rolled_back" if record["outcome"] == "rolling back" else "updated"
     final = {"outcome": outcome, "from": record.get("from") or {}, "to": foo.images, "time": seen.now}
+    if record.get("to_revision"):
+        final |= {"to_revision": record["to_revision"], "template": _digest(foo)}
     if outcome == "updated":
         final["request"] = takeover.became(record.get("request", ""), foo, identity.HASH_LABEL)
     return Step(Action.ANNOTATE, foo.name, _patch(foo, final, settings), before=record["outcome"], after=outcome,
@@ -338,12 +363,12 @@ def _another_update(request: Request, seen: Observed, foo: Deployment) -> Rollou
         next_command=f"{request.command(State.UPDATED, foo.images)}   or   {request.command(State.ROLLED_BACK)}")
 
 
-def _nothing_to_roll_back(request: Request, foo: Deployment) -> RolloutError:
-    before = foo.last_rollout.get("from") or {}
-    last = f" The last update, from {_images(before)}, has ended" if before else ""
-    return RolloutError(
-        f"there is no update in progress to roll back.{last}" + (": update to the earlier image to go back" if last else ""),
-        where=request.where, next_command=request.command(State.UPDATED, before or {"": "THE-EARLIER-IMAGE"}))
+def _nothing_to_roll_back(request: Request, seen: Observed, foo: Deployment) -> RolloutError:
+    before = next((it for it in seen.history if it.number < foo.revision), None)
+    last = f"; before it had revision {before.number}, {_images(images_of(before.template))}" if before else ""
+    command = (request.command(State.ROLLED_BACK, to_revision=before.number) if before
+               else request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"}))
+    return RolloutError(f"there is no update in progress to roll back{last}", where=request.where, next_command=command)
 
 
 def _images(images: t.Mapping[str, str]) -> str:

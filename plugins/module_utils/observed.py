@@ -194,6 +194,19 @@ class Deployment(Controller):
 
 
 @dataclasses.dataclass(frozen=True)
+class Revision:
+    """A template that a controller has had."""
+
+    number: int
+    #: Without the label that tells its pods from others.
+    template: Json
+    #: When it was first there, in RFC 3339.
+    time: str = ""
+    #: Who has updated to it, as far as that is known.
+    who: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
 class Observed:
     """Everything the planner decides upon."""
 
@@ -217,6 +230,8 @@ class Observed:
     kubectl_left: tuple[str, ...] = ()
     #: The ReplicaSets of a Deployment, the oldest first; its next is the one that has its present template.
     sets: tuple[Controller, ...] = ()
+    #: The templates that one can go back to, the newest first.
+    history: tuple[Revision, ...] = ()
 
     @property
     def old_pods(self) -> int:
@@ -257,7 +272,12 @@ def _observe_deployment(foo: Controller | None, sets: t.Mapping[str, Controller]
         return Observed(None, None)
     own = sorted((it for it in sets.values() if it.owner_uid == foo.uid), key=lambda it: (it.created, it.name))
     current = next((it for it in own if identity.same_template(it.template, foo.template, identity.HASH_LABEL)), None)
-    return Observed(foo, current, sets=tuple(own))
+    history = (Revision(revision_of(it), identity.without_label(it.template, identity.HASH_LABEL), it.created) for it in own)
+    return Observed(foo, current, sets=tuple(own), history=_newest_first(history))
+
+
+def _newest_first(history: t.Iterable[Revision]) -> tuple[Revision, ...]:
+    return tuple(sorted(history, key=lambda it: it.number, reverse=True))
 
 
 def expected_next(request: Request, foo: Controller) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import typing as t
 
 from . import identity, surroundings
 from .observed import Controller, Deployment, Observed
-from .request import Request, State, differ_in_images_only
+from .request import Request, State, differ_in_images_only, images_of
 from .steps import Step
 
 Json = dict[str, t.Any]
@@ -49,6 +49,11 @@ def rollout(seen: Observed) -> Json:
         "since": began.get("time") if phase != "complete" else None,
         "last_rollout": _last(survivor) if survivor and phase == "complete" else None,
     }
+
+
+def history(seen: Observed) -> list[Json]:
+    """The templates that one can go back to, the newest first."""
+    return [{"revision": it.number, "images": images_of(it.template), "time": it.time, "who": it.who} for it in seen.history]
 
 
 def commands(seen: Observed, namespace: str) -> Json:
@@ -185,7 +190,7 @@ def pod(item: Json, is_new: bool) -> Json:
 
 def _last(it: Controller) -> Json | None:
     """The record of the last update, without what is only for the next task to compare."""
-    return {field: value for field, value in it.last_rollout.items() if field != "request"} or None
+    return {field: value for field, value in it.last_rollout.items() if field not in ("request", "template")} or None
 
 
 def standing(seen: Observed) -> str:

@@ -37,6 +37,7 @@ ARGUMENT_SPEC: Json = dict(
     definition=dict(type="raw"),
     src=dict(type="path"),
     state=dict(type="str", choices=["updated", "rolled_back", "restarted"], default="updated"),
+    to_revision=dict(type="int"),
     deployment_label_key=dict(type="str", default=identity.DEPLOYMENT_LABEL, no_log=False),
     max_surge=dict(type="str"),
     max_unavailable=dict(type="str"),
@@ -93,6 +94,8 @@ class Request:
     template: Json | None = None
     #: A whole next controller, as `kubectl rolling-update -f` took it.
     definition: Json | None = None
+    #: The revision of the history that a rollback goes back to; None undoes the update in progress.
+    to_revision: int | None = None
     label_key: str = identity.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
@@ -164,8 +167,9 @@ class Request:
         """Tells whether two tasks ask for the same pods, whatever the controller looks like at that moment."""
         return identity.digest([self.state, dict(self.images), self.template, self.definition])
 
-    def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None) -> str:
-        """The ad-hoc command that a user types next: this task again, or with another state or other images."""
+    def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None,
+                to_revision: int | None = None) -> str:
+        """The ad-hoc command that a user types next: this task again, or with another state, other images or a revision."""
         options: Json = {"name": self.name}
         if self.kind is not Kind.REPLICATION_CONTROLLER:
             options["kind"] = str(self.kind)
@@ -180,6 +184,8 @@ class Request:
         state = state or self.state
         if state is not State.UPDATED:
             options["state"] = str(state)
+            to_revision = to_revision or (self.to_revision if state is self.state else None)
+            options |= {"to_revision": to_revision} if to_revision else {}
         else:
             images = self.images if images is None else images
             if len(images) == 1:
@@ -222,6 +228,13 @@ class Request:
             raise RolloutError(f"{' and '.join(changes)} are both given: say what changes in one way only")
         if state is State.RESTARTED and changes:
             raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use state=updated")
+        to_revision = given.get("to_revision")
+        if to_revision is not None and state is not State.ROLLED_BACK:
+            raise RolloutError("to_revision is for state=rolled_back")
+        if to_revision is not None and to_revision < 1:
+            raise RolloutError(f"to_revision {to_revision} is no revision's number: the first one is 1")
+        if to_revision is not None and kind is not Kind.DEPLOYMENT:
+            raise RolloutError("to_revision is for kind=Deployment, whose history the server keeps")
         if "container" in given and "image" not in given:
             raise RolloutError("container is given without image")
 
@@ -275,6 +288,7 @@ class Request:
             images=images,
             template=_json("template", given.get("template")),
             definition=definition,
+            to_revision=to_revision,
             label_key=_label_key(params.get("deployment_label_key")) if kind is not Kind.DEPLOYMENT else identity.HASH_LABEL,
             max_surge=max_surge,
             max_unavailable=max_unavailable,

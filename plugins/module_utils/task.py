@@ -81,7 +81,8 @@ def info(params: Json) -> Json:
         seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK, kind), sets)
         if seen.foo or seen.next:
             pods = {"pods": _pods(gateway, seen)} if params.get("pods") else {}
-            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace), **pods})
+            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace),
+                             "history": report.history(seen), **pods})
     return {"changed": False, "rollouts": rollouts}
 
 

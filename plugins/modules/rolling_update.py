@@ -120,6 +120,12 @@ options:
       - Without it, the new pods' controller has a name of its own during the update, and at the end the present controller
         takes over its pods.
     type: str
+  to_revision:
+    description:
+      - With O(state=rolled_back), the number of the revision to go back to, also after an update has ended.
+        M(baton.kubernetes.rolling_update_info) lists them. The server gives its template a new number then.
+      - For O(kind=Deployment), whose history the server keeps.
+    type: int
   deployment_label_key:
     description:
       - Key of the label that tells the old pods from the new ones. Those of a Deployment have one by the server.
@@ -260,6 +266,13 @@ EXAMPLES = r"""
   baton.kubernetes.rolling_update:
     name: foo
     state: rolled_back
+
+- name: Go back to an earlier template, as rolling_update_info lists them
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: Deployment
+    state: rolled_back
+    to_revision: 3
 
 - name: Change more than the image
   baton.kubernetes.rolling_update:

@@ -120,6 +120,24 @@ rollouts:
         is_new:
           description: Whether it belongs to the next controller of an update in progress.
           type: bool
+    history:
+      description: The templates that a Deployment has had and O(baton.kubernetes.rolling_update#module:to_revision) can go back to,
+        the newest first, as far as the server keeps them (C(revisionHistoryLimit)).
+      type: list
+      elements: dict
+      contains:
+        revision:
+          description: The number.
+          type: int
+        images:
+          description: Images by container.
+          type: dict
+        time:
+          description: When it was first there, in RFC 3339.
+          type: str
+        who:
+          description: Who has updated to it, where that is known.
+          type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule

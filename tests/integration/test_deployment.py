@@ -13,7 +13,7 @@ import time
 import pytest
 from namespace import Killed, dies, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 
 SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
@@ -200,3 +200,27 @@ def test_paused_by_somebody_it_is_left_alone(namespace):
     with pytest.raises(RolloutError, match="it is paused, and not by an update of this collection"):
         roll(namespace)
     assert versions(namespace) == (1, 0)
+
+
+def test_back_to_a_revision_as_kubectl_counts_them(namespace):
+    namespace.make_deployment(3)
+    for image in ("myimage:v2", "myimage:v3"):
+        roll(namespace, image=image)
+    (there,) = info(namespace)["rollouts"]
+    assert [(each["revision"], each["images"]["web"]) for each in there["history"]] == [
+        (3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
+
+    result = back(namespace, to_revision=1)
+    again = back(namespace, to_revision=1)
+
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available" and versions(namespace) == (3, 0)
+    assert [each["revision"] for each in info(namespace)["rollouts"][0]["history"]] == [4, 3, 2]
+    assert not again["changed"] and not again["requests"]["PATCH"]
+    with pytest.raises(RolloutError, match="there is no revision 1 of it"):
+        back(namespace, to_revision=2)
+        back(namespace, to_revision=1)
+
+
+def info(namespace):
+    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": "foo", "kind": "Deployment"}
+    return task.info(params)

@@ -234,6 +234,52 @@ def test_no_replicas_are_no_reason_to_pause():
     assert go(CANARY, it) == ["update", "annotate"]
 
 
+def to_revision(number):
+    return asked(state="rolled_back", to_revision=number)
+
+
+def test_back_to_a_revision_after_the_update_has_ended():
+    it = cluster()
+    go(UPDATE, it)
+    go(V3, it)
+    assert go(to_revision(1), it) == ["update", "annotate"]
+    assert sizes(it) == {"v1": 3, "v2": 0, "v3": 0} and record(it)["outcome"] == "rolled_back"
+    assert decide(to_revision(1), it) == Done("foo is rolled back to revision 1 already")
+    assert decide(to_revision(4), it) == Done("foo already has the template of revision 4")
+
+
+def test_back_to_a_revision_from_the_middle_of_an_update():
+    it = cluster()
+    go(UPDATE, it)
+    go(V3, it, until="update")
+    go(to_revision(1), it, until="update")
+    assert go(to_revision(1), it) == ["annotate"] and sizes(it)["v1"] == 3
+
+
+def test_a_revision_that_is_not_there_is_told_with_those_that_are():
+    it = cluster()
+    go(UPDATE, it)
+    with pytest.raises(RolloutError) as caught:
+        decide(to_revision(7), it)
+    assert caught.value.what == "there is no revision 7 of it" and caught.value.why == "there are: 2 (myimage:v2), 1 (myimage:v1)"
+    with pytest.raises(RolloutError) as caught:
+        decide(BACK, it)
+    assert caught.value.what.endswith("before it had revision 1, myimage:v1") and "to_revision=1" in caught.value.next_command
+
+
+def scaler(frozen=False):
+    """What scales foo."""
+    return {"metadata": {"name": "hpa", "uid": "u", "annotations": {identity.FROZEN: "{}"} if frozen else {}},
+            "spec": {"minReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "foo"}}}
+
+
+def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
+    it = cluster()
+    seen = observe(it.controllers(), UPDATE, it.replica_sets())
+    seen = dataclasses.replace(seen, wanted=template("myimage:v2"), now=NOW, autoscaler=scaler())
+    assert str(plan(UPDATE, seen).action) == "freeze"
+
+
 # Any order
 
 WISHES = {

@@ -159,6 +159,13 @@ BAD_INPUT = {
     "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline 0 is no number of seconds above 0"),
     "progress_deadline no number": (
         V2 | {"progress_deadline": float("nan")}, "progress_deadline nan is no number of seconds above 0"),
+    "a revision to update to": (
+        V2 | {"kind": "Deployment", "to_revision": 1}, "to_revision is for state=rolled_back"),
+    "a revision before the first": (
+        {"kind": "Deployment", "state": "rolled_back", "to_revision": 0},
+        "to_revision 0 is no revision's number: the first one is 1"),
+    "a revision where there is no history": (
+        {"state": "rolled_back", "to_revision": 1}, "to_revision is for kind=Deployment, whose history the server keeps"),
     "a Deployment with another name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
         "next_name is not for kind=Deployment, whose steps are the server's: leave it out"),

@@ -118,7 +118,8 @@ def _back_to(request: Request, seen: Observed, foo: Deployment, revision: int) -
     there = next((it for it in seen.history if it.number == revision), None)
     if there is None:
         known = ", ".join(f"{it.number} ({_images(images_of(it.template))})" for it in seen.history)
-        raise RolloutError(f"there is no revision {revision} of it", where=request.where, why=f"there are: {known}" if known else "",
+        raise RolloutError(f"there is no revision {revision} of it", where=request.where,
+                           why=f"there are: {known}" if known else "",
                            next_command=f"{request.command(State.ROLLED_BACK, to_revision=foo.revision)}, or another of these")
     # | yes | - | it has that template | done, unchanged |
     if foo.rollout is None and identity.same_template(there.template, foo.template, identity.HASH_LABEL):

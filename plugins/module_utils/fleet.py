@@ -28,7 +28,7 @@ from .thresholds import Size
 Json = dict[str, t.Any]
 
 #: What only one controller can be given.
-FOR_ONE = ("next_name", "definition", "src")
+FOR_ONE = ("next_name", "definition", "src", "to_revision")
 #: Seconds after which a driver that has heard nothing looks up, and after which the watch is asked for news.
 LOOK_UP, NEWS = 1.0, 0.1
 #: What is no step comes more seldom than from one driver alone: from so many it would be a load of its own.

@@ -214,7 +214,7 @@ class Namespace:
 
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **spec: t.Any) -> Json:
         """A Deployment with all its pods ready."""
-        body = manifest(replicas, image, name)
+        body: Json = manifest(replicas, image, name)
         body |= {"apiVersion": "apps/v1", "kind": "Deployment",
                  "spec": {**body["spec"], "selector": {"matchLabels": body["spec"]["selector"]}, **spec}}
         self._call("POST", self._apps("deployments"), body)

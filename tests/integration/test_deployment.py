@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 
 import pytest
@@ -224,3 +225,25 @@ def test_back_to_a_revision_as_kubectl_counts_them(namespace):
 def info(namespace):
     params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": "foo", "kind": "Deployment"}
     return task.info(params)
+
+
+def test_many_of_them_in_one_task_as_ansible_runs_it(namespace, ansible_environment):
+    """The second time it is Ansible's own process that finds nothing to do."""
+    names = [f"foo-{number}" for number in range(4)]
+    for name in names:
+        namespace.make_deployment(2, name=name)
+
+    results = [rolled(namespace, ansible_environment, names=names, kind="Deployment", image="myimage:v2", concurrency=4)
+               for _time in range(2)]
+
+    assert versions(namespace) == (0, 8) and [each["changed"] for each in results] == [True, False]
+    assert results[0]["msg"] == "4 of 4 controllers are as wanted (4 changed)"
+
+
+def rolled(namespace, environment, **options):
+    """The result of an ad-hoc task."""
+    command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
+               json.dumps({"namespace": namespace.name, **options})]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return json.loads(process.stdout.partition("=>")[2])

@@ -18,7 +18,7 @@ import datetime
 import time
 import typing as t
 
-from . import autoscaler, diagnosis, identity, permissions, report, surroundings, takeover
+from . import autoscaler, diagnosis, identity, migration, permissions, report, surroundings, takeover
 from .errors import NoSuchController, RolloutError, RolloutFailed
 from .gateway import Gateway
 from .kinds import Kind
@@ -216,13 +216,17 @@ class _Run:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
         rules = self.gateway.rules()
         if rules is not None:
-            permissions.refuse_missing(rules, self.request.namespace, self.request.lock, self.request.kind)
+            permissions.refuse_missing(rules, self.request.namespace, self.request.lock, self.request.kind,
+                                       is_migration=self.request.state is State.MIGRATED)
         if self.lease:
             self.lease.take()
             self.look_again(seen)
             self.start = None  # whoever held it may have changed everything
         self.look_around("budgets", "autoscalers")
-        if seen.foo and not seen.in_progress:
+        if self.request.state is State.MIGRATED:
+            scaler = surroundings.autoscaler_of(self.request, self.around.autoscalers)
+            self.warnings = [migration.warning(self.request, scaler)] if scaler else []
+        elif seen.foo and not seen.in_progress:
             self.look_around("services", "quotas", "nodes")
             wanted = seen.wanted or seen.foo.template
             self.warnings = surroundings.warnings(self.request, seen.foo, wanted, self.around)
@@ -250,6 +254,8 @@ class _Run:
         self.gateway.look_up(self.request.name)
 
     def observe(self) -> Observed:
+        if self.request.state is State.MIGRATED:
+            return self.observe_migration()
         seen = observe(self.gateway.controllers(), self.request, self.gateway.replica_sets())
         foo, next = seen.foo, seen.next
         if foo and foo.partner and (next is None or next.name != foo.partner) and not takeover.has_adopted(foo):
@@ -278,6 +284,14 @@ class _Run:
         """Keep the sizes of both for the result."""
         if self.has_begun and self.clock.is_real:
             report.add_sample(self.sizes, self.seen, self.clock.instant(), is_end)
+
+    def observe_migration(self) -> Observed:
+        controllers = self.gateway.controllers()
+        seen = migration.look(self.request, controllers.get(self.request.name), self.gateway)
+        others = {name: it.selector for name, it in controllers.items() if name != self.request.name}
+        self.seen = dataclasses.replace(seen, others=others, now=self.clock.stamp())
+        self.start = self.start or (self.seen if seen.foo else None)
+        return self.seen
 
     def note_sizes(self, before: Observed, now: Observed) -> None:
         """What the server's controller has done to a Deployment's ReplicaSets is a step too; it has told of it in an Event."""

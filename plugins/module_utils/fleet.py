@@ -167,7 +167,7 @@ def simulate(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway) 
 
     def roll(request: Request) -> Json:
         clock = driver.StandingClock()
-        return driver.run(request, SimulatedGateway(gateway, clock.sleep), clock)
+        return driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
 
     rolling = _Rolling(fleet, requests, gateway.controllers(), roll)
     return _result([rolling.one(request) for request in requests])

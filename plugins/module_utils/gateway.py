@@ -34,7 +34,8 @@ from .observed import Controller, parse
 from .request import Request
 from .simulated import SimulatedCluster, patched
 from .simulated_deployment import SimulatedDeployments
-from .steps import AUTOSCALER, Create, Delete, Patch, Write, keys, put
+from .simulated_migration import SimulatedMigration
+from .steps import AUTOSCALER, Create, Delete, Patch, PatchAll, Write, keys, put
 
 Json = dict[str, t.Any]
 
@@ -71,7 +72,8 @@ _WITHOUT_LOCK = "see docs/permissions.md; lock=false works without Leases where 
 _RETRIED = {408, 429, 500, 502, 503, 504}
 #: Where the API server has the kinds that an update depends on.
 GROUPS = {"services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
-          "horizontalpodautoscalers": "/apis/autoscaling/v2"}
+          "horizontalpodautoscalers": "/apis/autoscaling/v2", "controllerrevisions": "/apis/apps/v1", "pods": "/api/v1",
+          **{kind.resource: f"/apis/{kind.api_version}" if kind.group else "/api/v1" for kind in Kind}}
 
 
 class Gateway(t.Protocol):
@@ -100,6 +102,12 @@ class Gateway(t.Protocol):
 
     def warnings(self) -> list[Json]:
         """What the cluster warns of in the namespace: Events."""
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object of any kind, as it is now."""
+
+    def pods(self, selector: Json) -> list[Json]:
+        """The metadata of all pods with those labels that are neither ended nor going."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """The last lines of a container's log; none where they cannot be had."""
@@ -282,8 +290,10 @@ class KubernetesGateway:
         return {there[name].owner.partition("/")[2] for name in sets if name in there}
 
     def write(self, write: Write) -> bool:
-        if isinstance(write, Patch) and write.kind == AUTOSCALER:
-            return self._write_autoscaler(write)
+        if isinstance(write, PatchAll):
+            return all([self._write_elsewhere(Patch(name, write.operations, write.kind)) for name in write.names])
+        if write.kind != self.kind:
+            return self._write_elsewhere(write)
         path = self._path
         try:
             if isinstance(write, Create):
@@ -291,9 +301,7 @@ class KubernetesGateway:
             elif isinstance(write, Patch):
                 answer = self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
             else:
-                options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy,
-                           "preconditions": write.preconditions}
-                answer = self._send("DELETE", f"{path}/{write.name}", options)
+                answer = self._send("DELETE", f"{path}/{write.name}", _delete_options(write))
         except _Refused as refused:
             if not refused.is_stale(write):
                 raise self._error(refused, write.name, write=write) from refused
@@ -307,18 +315,48 @@ class KubernetesGateway:
             self._keep(answer)
         return True
 
-    def _write_autoscaler(self, write: Patch) -> bool:
-        path = f"{self._collection('horizontalpodautoscalers')}/{write.name}"
+    def _write_elsewhere(self, write: Patch | Create | Delete) -> bool:
+        """A write of another kind than the controllers', which nobody watches."""
+        path = self._collection(f"{write.kind.lower()}s")
         try:
-            self._send("PATCH", path, list(write.operations), _JSON_PATCH)
+            if isinstance(write, Create):
+                self._send("POST", path, write.manifest)
+            elif isinstance(write, Patch):
+                self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
+            else:
+                self._send("DELETE", f"{path}/{write.name}", _delete_options(write))
         except _Refused as refused:
             if not refused.is_stale(write):
-                raise self._error(refused, "", f"the {AUTOSCALER} {write.name} cannot be changed",
-                                  "see docs/permissions.md, or add autoscaler=ignore to the task") from refused
+                hint = "see docs/permissions.md" + (", or add autoscaler=ignore to the task" if write.kind == AUTOSCALER else "")
+                raise self._error(refused, "", f"the {write.kind} {write.name}: {_deed(write)} was refused", hint) from refused
             return False
         except _AnswerLost:
-            return _has_landed(self._send("GET", path), write)
+            now = self.find(write.kind, write.name)
+            return (now is None) == isinstance(write, Delete) and (now is None or not isinstance(write, Patch)
+                                                                   or _has_landed(now, write))
         return True
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object of any kind that is written, as it is now. Raises RolloutError."""
+        try:
+            return self._send("GET", f"{self._collection(f'{kind.lower()}s')}/{name}")
+        except _Refused as refused:
+            if refused.status == 404:
+                return None
+            raise self._error(refused, "") from refused
+
+    def pods(self, selector: Json) -> list[Json]:
+        """The metadata of all pods with those labels that are neither ended nor going. Raises RolloutError."""
+        try:
+            return self._live_pods(selector)
+        except _Refused as refused:
+            raise self._error(refused, "") from refused
+
+    def _live_pods(self, selector: Json) -> list[Json]:
+        # Nobody adopts a pod that has ended, such as an evicted one.
+        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+        pods = self._pages(f"{self._base}/pods", query, only_metadata=True)[0]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def stored_template(self, request: Request, foo: Controller) -> Json:
         path = self._path
@@ -374,14 +412,11 @@ class KubernetesGateway:
         return data.decode(errors="replace").splitlines() if status == 200 else []
 
     def orphans(self, selector: Json) -> int | None:
-        # Nobody adopts a pod that has ended, such as an evicted one.
-        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
-            pods = self._pages(f"{self._base}/pods", query, only_metadata=True)[0]
+            pods = self._live_pods(selector)
         except _Refused:
             return None
-        return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ()))
-                   for pod in pods if "deletionTimestamp" not in pod["metadata"])
+        return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ())) for pod in pods)
 
     def rules(self) -> list[Json] | None:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": self._namespace}}
@@ -788,6 +823,12 @@ class Alone:
     def server_time(self) -> float:
         return 0.0
 
+    def find(self, kind: str, name: str) -> Json | None:
+        return None
+
+    def pods(self, selector: Json) -> list[Json]:
+        return []
+
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return []
 
@@ -801,12 +842,17 @@ class Alone:
 class SimulatedGateway(Alone):
     """Check mode: the real cluster as it was, in memory. Dry runs still ask the real one; nothing is written."""
 
-    def __init__(self, real: KubernetesGateway, let_pass: t.Callable[[float], None]) -> None:
+    def __init__(self, real: KubernetesGateway, let_pass: t.Callable[[float], None], is_migration: bool = False) -> None:
         self._let_pass = let_pass
-        self._cluster: SimulatedCluster | SimulatedDeployments = SimulatedCluster(real.items())
-        if real.kind is Kind.DEPLOYMENT:
+        self._cluster: SimulatedCluster | SimulatedDeployments | SimulatedMigration
+        if is_migration:
+            self._cluster = SimulatedMigration(real.items(), real.find, real.pods)
+            self.find, self.pods = self._cluster.find, self._cluster.pods  # type: ignore[method-assign]
+        elif real.kind is Kind.DEPLOYMENT:
             self._cluster = SimulatedDeployments(real.items(), real.set_items())
             self.replica_sets = self._cluster.replica_sets  # type: ignore[method-assign]
+        else:
+            self._cluster = SimulatedCluster(real.items())
         self.controllers = self._cluster.controllers
         self.orphans = self._cluster.orphans
         self.stored_template = real.stored_template
@@ -841,7 +887,11 @@ def _is_troubled(pod: Json) -> bool:
     return not ready or restarted or "deletionTimestamp" in pod["metadata"]
 
 
-def _deed(write: Write) -> str:
+def _delete_options(write: Delete) -> Json:
+    return {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy, "preconditions": write.preconditions}
+
+
+def _deed(write: Patch | Create | Delete) -> str:
     """What a write does, for the error that it is refused."""
     if isinstance(write, Create):
         return "its creation"

@@ -207,6 +207,21 @@ class Revision:
 
 
 @dataclasses.dataclass(frozen=True)
+class Migration:
+    """A ReplicationController on its way to a Deployment."""
+
+    controller: Controller | None
+    replica_set: Controller | None
+    deployment: Deployment | None
+    #: What is kept of it until the end (the data of a ControllerRevision), or None.
+    kept: Json | None
+    #: Names of its pods that do not have the label yet that tells them as its ReplicaSet's.
+    unlabelled: tuple[str, ...] = ()
+    #: Its pods that have no owner.
+    orphans: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Observed:
     """Everything the planner decides upon."""
 
@@ -232,6 +247,8 @@ class Observed:
     sets: tuple[Controller, ...] = ()
     #: The templates that one can go back to, the newest first.
     history: tuple[Revision, ...] = ()
+    #: Where the request is for one.
+    migration: Migration | None = None
 
     @property
     def old_pods(self) -> int:

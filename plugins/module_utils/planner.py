@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import autoscaler, deployment, identity, surroundings, takeover
+from . import autoscaler, deployment, identity, migration, surroundings, takeover
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import Controller, Observed, expected_next, own_label
@@ -38,6 +38,8 @@ def plan(request: Request, seen: Observed) -> Decision:
 
     Raises RolloutError for the rows of the table that are errors.
     """
+    if request.state is State.MIGRATED:
+        return migration.plan(request, seen)
     decision = deployment.plan(request, seen) if request.kind is Kind.DEPLOYMENT else _plan(request, seen)
     if seen.autoscaler is None or not isinstance(decision, Step) or request.autoscaler == "ignore":
         return decision

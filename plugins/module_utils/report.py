@@ -168,7 +168,8 @@ def sentence(request: Request, seen: Observed) -> str:
     survivor = seen.foo or seen.next
     if survivor is None:
         return f"{request.name} is gone"
-    done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with"}[request.state]
+    done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with",
+            "migrated": "is a Deployment now, with"}[request.state]
     if survivor.paused is not None and seen.next:
         beside, old = survivor.replicas, survivor.images
         if isinstance(survivor, Deployment):

@@ -36,7 +36,9 @@ ARGUMENT_SPEC: Json = dict(
     template=dict(type="dict"),
     definition=dict(type="raw"),
     src=dict(type="path"),
-    state=dict(type="str", choices=["updated", "rolled_back", "restarted"], default="updated"),
+    state=dict(type="str", choices=["updated", "rolled_back", "restarted", "migrated"], default="updated"),
+    to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
+    release_owner=dict(type="bool", default=False),
     to_revision=dict(type="int"),
     deployment_label_key=dict(type="str", default=identity.DEPLOYMENT_LABEL, no_log=False),
     max_surge=dict(type="str"),
@@ -76,6 +78,8 @@ class State(enum.StrEnum):
     ROLLED_BACK = "rolled_back"
     #: Every pod is new, from the same template.
     RESTARTED = "restarted"
+    #: The pods are a Deployment's.
+    MIGRATED = "migrated"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +100,8 @@ class Request:
     definition: Json | None = None
     #: The revision of the history that a rollback goes back to; None undoes the update in progress.
     to_revision: int | None = None
+    #: Whether a controller that another object controls may be taken from it, to be migrated.
+    releases_owner: bool = False
     label_key: str = identity.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
@@ -186,6 +192,8 @@ class Request:
             options["state"] = str(state)
             to_revision = to_revision or (self.to_revision if state is self.state else None)
             options |= {"to_revision": to_revision} if to_revision else {}
+            options |= {"to_kind": str(Kind.DEPLOYMENT)} if state is State.MIGRATED else {}
+            options |= {"release_owner": "true"} if state is State.MIGRATED and self.releases_owner else {}
         else:
             images = self.images if images is None else images
             if len(images) == 1:
@@ -228,6 +236,7 @@ class Request:
             raise RolloutError(f"{' and '.join(changes)} are both given: say what changes in one way only")
         if state is State.RESTARTED and changes:
             raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use state=updated")
+        _refuse_migration(state, kind, given, changes)
         to_revision = given.get("to_revision")
         if to_revision is not None and state is not State.ROLLED_BACK:
             raise RolloutError("to_revision is for state=rolled_back")
@@ -289,6 +298,7 @@ class Request:
             template=_json("template", given.get("template")),
             definition=definition,
             to_revision=to_revision,
+            releases_owner=given.get("release_owner", False),
             label_key=_label_key(params.get("deployment_label_key")) if kind is not Kind.DEPLOYMENT else identity.HASH_LABEL,
             max_surge=max_surge,
             max_unavailable=max_unavailable,
@@ -360,6 +370,21 @@ def _container_for(image: str, containers: list[Json], controller: str) -> str:
         f"which container of {controller} gets the image {image}? "
         f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one of {names}"
     )
+
+
+def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence[str]) -> None:
+    """Refuse what makes no sense with state=migrated, or without it."""
+    if state is not State.MIGRATED:
+        for option in ("to_kind", "release_owner"):
+            if given.get(option):
+                raise RolloutError(f"{option} is for state=migrated")
+        return
+    if "to_kind" not in given:
+        raise RolloutError(f"state=migrated needs to_kind={Kind.DEPLOYMENT}")
+    if kind is not Kind.REPLICATION_CONTROLLER:
+        raise RolloutError(f"state=migrated is for a {Kind.REPLICATION_CONTROLLER}: a {kind} is none")
+    if changes:
+        raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
 
 
 def _refuse_for_deployment(name: str, given: Json, definition: Json | None) -> None:

@@ -33,6 +33,7 @@ class Action(enum.StrEnum):
     FREEZE = "freeze"
     UPDATE = "update"
     PACE = "pace"
+    LABEL = "label"
 
 
 CONTROLLER, AUTOSCALER = str(Kind.REPLICATION_CONTROLLER), "HorizontalPodAutoscaler"
@@ -72,7 +73,20 @@ class Delete:
     kind: str = CONTROLLER
 
 
-Write: t.TypeAlias = "Patch | Create | Delete"
+@dataclasses.dataclass(frozen=True)
+class PatchAll:
+    """The same JSON patch of several objects; those that are gone or refuse it are left for the next look."""
+
+    names: tuple[str, ...]
+    operations: tuple[Json, ...]
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return f"{len(self.names)} {self.kind}s"
+
+
+Write: t.TypeAlias = "Patch | PatchAll | Create | Delete"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -63,7 +63,8 @@ def _simulate(many: fleet.Fleet | None, params: Json, gateway: KubernetesGateway
     if many:
         return fleet.simulate(many, many.requests(params, gateway), gateway)
     clock = driver.StandingClock()
-    return driver.run(Request.from_params(params), SimulatedGateway(gateway, clock.sleep), clock)
+    request = Request.from_params(params)
+    return driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
 
 
 def info(params: Json) -> Json:

@@ -83,9 +83,22 @@ options:
       - V(rolled_back) undoes an update in progress, an interrupted one as well. What the pods were to become is then ignored, so
         that the same task can be given with another O(state).
       - V(restarted) replaces all pods by new ones from the same template.
+      - V(migrated) makes the pods of a ReplicationController those of a Deployment of the same name, without creating, deleting or
+        restarting one. O(max_surge) and O(max_unavailable) become its strategy if one of them is given.
     type: str
-    choices: [updated, rolled_back, restarted]
+    choices: [updated, rolled_back, restarted, migrated]
     default: updated
+  to_kind:
+    description:
+      - With O(state=migrated), what becomes of the controller.
+    type: str
+    choices: [Deployment]
+  release_owner:
+    description:
+      - With O(state=migrated), whether a controller that another object controls (an OpenShift DeploymentConfig) may be taken from
+        it. See to it first that this object does nothing any more, since it would make another controller.
+    type: bool
+    default: false
   image:
     description:
       - The new image. Exactly one of O(image), O(images), O(template), O(definition) and O(src) says what changes.
@@ -274,6 +287,12 @@ EXAMPLES = r"""
     state: rolled_back
     to_revision: 3
 
+- name: Turn a ReplicationController into a Deployment that has the same pods
+  baton.kubernetes.rolling_update:
+    name: foo
+    state: migrated
+    to_kind: Deployment
+
 - name: Change more than the image
   baton.kubernetes.rolling_update:
     name: foo
@@ -358,10 +377,11 @@ steps:
         - What was done. V(create), V(scale) and V(delete) a controller; V(annotate) it with where the update stands;
           V(rename) when the present controller gets the new template, V(restore) when it gets its size back.
         - V(freeze) and V(restore) a HorizontalPodAutoscaler, before the first change of a size and before the end.
+        - V(label) the pods of a controller that is migrated, and its template.
         - V(update) a Deployment's template, V(pace) how far the server's controller may go on with it. Each V(scale) of a
           ReplicaSet is then the server's.
       type: str
-      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace]
+      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, label]
     kind:
       description: Kind of the object.
       type: str

@@ -49,8 +49,10 @@ class Flow:
 
     @property
     def expected(self) -> set[str]:
-        """The ReplicationControllers of which one must always be there; nobody may delete a Deployment."""
-        return set() if "kind" in self.task else {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
+        """The ReplicationControllers of which one must always be there; nobody may delete a Deployment, or migrate without it."""
+        if {"kind", "to_kind"} & self.task.keys():
+            return set()
+        return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
 
 
 def never_updated(world: World) -> None:
@@ -146,6 +148,7 @@ FLOWS = [
     Flow("rolled back half way", half_way(UPDATE), BACK, UPDATE, half_way(UPDATE)),
     Flow("restart", updated_before, RESTART, BACK, half_way(RESTART), whichever_restart),
     Flow("foo lost half way", foo_lost, UPDATE, BACK),
+    Flow("migrated to a Deployment", never_updated, {"state": "migrated", "to_kind": "Deployment"}, {**BACK, **DEPLOYMENT}),
     of_deployment("Deployment", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT),
     PAUSE,
     of_deployment("Deployment, on from a pause", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT, paused_deployment),

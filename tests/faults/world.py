@@ -18,7 +18,7 @@ from typing import Any
 from clients import TASK, Client, Ended, Program, module
 from injected import TOUCHED
 from kubernetes.client.exceptions import ApiException
-from namespace import Namespace, Observer, eventually, is_ready, manifest, uids
+from namespace import Namespace, Observer, eventually, is_ready, manifest, role, uids
 from proxy import Proxy, Script
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
@@ -134,6 +134,7 @@ class World:
         with self._stack:
             self.namespace = Namespace(self._kubeconfig, self._title)
             self._stack.callback(self.namespace.delete)
+            self.namespace.allow(role("baton-migration"), "baton-migration")
             for name, labels in STRANGERS.items():
                 body = manifest(1, name=name)
                 body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = labels
@@ -172,6 +173,7 @@ class World:
                     self.namespace.remove(pod["metadata"]["name"], "pods")
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         self.namespace._call("DELETE", leases)
+        self.namespace._call("DELETE", self.namespace._apps("controllerrevisions"))
         eventually(lambda: (all(map(is_strangers, self.namespace.pods())) and len(self.namespace.rcs()) == len(STRANGERS)
                             and not self.namespace.sets()),
                    "an empty namespace")

@@ -28,7 +28,7 @@ from urllib3.exceptions import HTTPError
 from ansible_collections.baton.kubernetes.plugins.module_utils import driver, identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
 
 Json = dict[str, t.Any]
 
@@ -255,7 +255,7 @@ class Namespace:
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
         clock = driver.StandingClock()
-        result = driver.run(request, SimulatedGateway(gateway, clock.sleep), clock)
+        result = driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
         return {**result, "requests": gateway.requests}
 
     def gateway(self, **params: t.Any) -> KubernetesGateway:
@@ -384,11 +384,11 @@ class Observer:
             self.controllers_deleted.append(item["metadata"]["name"])
 
 
-def role() -> list[Json]:
-    """The rules of the Role in docs/permissions.md: the one source of what the collection is allowed to do."""
+def role(name: str = "baton") -> list[Json]:
+    """The rules of a Role in docs/permissions.md: the one source of what the collection is allowed to do."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
-    (found,) = (document for document in documents if document["kind"] == "Role")
+    (found,) = (document for document in documents if (document["kind"], document["metadata"]["name"]) == ("Role", name))
     return found["rules"]
 
 

@@ -159,6 +159,14 @@ BAD_INPUT = {
     "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline 0 is no number of seconds above 0"),
     "progress_deadline no number": (
         V2 | {"progress_deadline": float("nan")}, "progress_deadline nan is no number of seconds above 0"),
+    "to another kind without migration": (V2 | {"to_kind": "Deployment"}, "to_kind is for state=migrated"),
+    "a migration to nothing": ({"state": "migrated"}, "state=migrated needs to_kind=Deployment"),
+    "a migration of a Deployment": (
+        {"state": "migrated", "to_kind": "Deployment", "kind": "Deployment"},
+        "state=migrated is for a ReplicationController: a Deployment is none"),
+    "a migration to another image": (
+        V2 | {"state": "migrated", "to_kind": "Deployment"},
+        "state=migrated keeps the pods: remove image, and update the Deployment afterwards"),
     "a revision to update to": (
         V2 | {"kind": "Deployment", "to_revision": 1}, "to_revision is for state=rolled_back"),
     "a revision before the first": (

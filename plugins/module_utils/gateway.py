@@ -106,7 +106,7 @@ class Gateway(t.Protocol):
     def find(self, kind: str, name: str) -> Json | None:
         """An object of any kind, as it is now."""
 
-    def pods(self, selector: Json) -> list[Json]:
+    def live_pods(self, selector: Json) -> list[Json]:
         """The metadata of all pods with those labels that are neither ended nor going."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
@@ -345,14 +345,14 @@ class KubernetesGateway:
                 return None
             raise self._error(refused, "") from refused
 
-    def pods(self, selector: Json) -> list[Json]:
+    def live_pods(self, selector: Json) -> list[Json]:
         """The metadata of all pods with those labels that are neither ended nor going. Raises RolloutError."""
         try:
-            return self._live_pods(selector)
+            return self._pages_of_live_pods(selector)
         except _Refused as refused:
             raise self._error(refused, "") from refused
 
-    def _live_pods(self, selector: Json) -> list[Json]:
+    def _pages_of_live_pods(self, selector: Json) -> list[Json]:
         # Nobody adopts a pod that has ended, such as an evicted one.
         query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         pods = self._pages(f"{self._base}/pods", query, only_metadata=True)[0]
@@ -413,7 +413,7 @@ class KubernetesGateway:
 
     def orphans(self, selector: Json) -> int | None:
         try:
-            pods = self._live_pods(selector)
+            pods = self._pages_of_live_pods(selector)
         except _Refused:
             return None
         return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ())) for pod in pods)
@@ -826,7 +826,7 @@ class Alone:
     def find(self, kind: str, name: str) -> Json | None:
         return None
 
-    def pods(self, selector: Json) -> list[Json]:
+    def live_pods(self, selector: Json) -> list[Json]:
         return []
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
@@ -846,8 +846,8 @@ class SimulatedGateway(Alone):
         self._let_pass = let_pass
         self._cluster: SimulatedCluster | SimulatedDeployments | SimulatedMigration
         if is_migration:
-            self._cluster = SimulatedMigration(real.items(), real.find, real.pods)
-            self.find, self.pods = self._cluster.find, self._cluster.pods  # type: ignore[method-assign]
+            self._cluster = SimulatedMigration(real.items(), real.find, real.live_pods)
+            self.find, self.live_pods = self._cluster.find, self._cluster.live_pods  # type: ignore[method-assign]
         elif real.kind is Kind.DEPLOYMENT:
             self._cluster = SimulatedDeployments(real.items(), real.set_items())
             self.replica_sets = self._cluster.replica_sets  # type: ignore[method-assign]

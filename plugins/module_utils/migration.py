@@ -39,7 +39,7 @@ class Cluster(t.Protocol):
 
     def find(self, kind: str, name: str) -> Json | None: ...
 
-    def pods(self, selector: Json) -> list[Json]: ...
+    def live_pods(self, selector: Json) -> list[Json]: ...
 
 
 def look(request: Request, foo: Controller | None, cluster: Cluster) -> Observed:
@@ -53,7 +53,7 @@ def look(request: Request, foo: Controller | None, cluster: Cluster) -> Observed
     replica_set = Controller.from_api(found, Kind.REPLICA_SET) if found else None
     unlabelled, orphans = [], 0
     if kept:
-        for pod in cluster.pods(kept["manifest"]["spec"]["selector"]):
+        for pod in cluster.live_pods(kept["manifest"]["spec"]["selector"]):
             metadata = pod["metadata"]
             owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), None)
             has_it = metadata["labels"].get(identity.HASH_LABEL) == value

@@ -43,7 +43,7 @@ def rollout(seen: Observed) -> Json:
     return {
         "phase": phase,
         "direction": direction,
-        "controller": _numbers(foo),
+        "controller": _old(seen) if isinstance(foo, Deployment) and foo.is_marked else _numbers(foo),
         "next": _numbers(next) if next and phase != "complete" else None,
         "desired": _goal(foo, next),
         "since": began.get("time") if phase != "complete" else None,
@@ -63,9 +63,10 @@ def commands(seen: Observed, namespace: str) -> Json:
         return {"resume_command": None, "rollback_command": None}
     name = foo.name if foo else next.partner or next.name
     before, after = (foo.images if foo else {}), (next or foo).images
-    key, given_name = identity.DEPLOYMENT_LABEL, None
+    key, given_name, old = identity.DEPLOYMENT_LABEL, None, foo
     if isinstance(foo, Deployment):
-        before, after = foo.last_rollout.get("from") or {}, foo.images
+        before, after, key = foo.last_rollout.get("from") or {}, foo.images, identity.HASH_LABEL
+        old = next((it for it in seen.sets if it.name == foo.last_rollout.get("set")), None)
     elif foo and foo.takeover:
         before, after, key = foo.takeover.get("from", {}), foo.images, foo.takeover.get("label", key)
     elif foo and next:
@@ -76,7 +77,7 @@ def commands(seen: Observed, namespace: str) -> Json:
     back = request.command(State.ROLLED_BACK)
     changed = {container: image for container, image in after.items() if before.get(container) != image}
     forward = dataclasses.replace(request, images=changed).command()
-    if foo and next and not foo.takeover and not differ_in_images_only(foo.template, next.template, key):
+    if old and next and not old.takeover and not differ_in_images_only(old.template, next.template, key):
         forward = "run the task that began it"
     return {"resume_command": back if state["direction"] == "back" else forward,
             "rollback_command": None if state["phase"] == "taking_over" or foo is None else back}
@@ -207,6 +208,13 @@ def _numbers(it: Controller | None) -> Json | None:
 
 def _size(it: Controller | None) -> Json | None:
     return {"replicas": it.replicas, "available": it.available} if it else None
+
+
+def _old(seen: Observed) -> Json:
+    """A Deployment in the middle of an update, without its new pods: as any controller whose pods become another's."""
+    foo, old = t.cast(Deployment, seen.foo), [it for it in seen.sets if it is not seen.next]
+    return {"name": foo.name, "uid": foo.uid, "replicas": sum(it.replicas for it in old),
+            "available": sum(it.available for it in old), "images": foo.last_rollout.get("from") or {}}
 
 
 def _goal(foo: Controller | None, next: Controller | None) -> int | None:

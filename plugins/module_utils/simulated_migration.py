@@ -39,7 +39,7 @@ class SimulatedMigration:
             self._items[kind, name] = self._real_find(kind, name)
         return self._items[kind, name]
 
-    def pods(self, selector: Json) -> list[Json]:
+    def live_pods(self, selector: Json) -> list[Json]:
         if self._pods is None:
             self._pods = {pod["metadata"]["name"]: pod for pod in self._real_pods(selector)}
         return list(self._pods.values())

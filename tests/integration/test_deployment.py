@@ -247,3 +247,42 @@ def rolled(namespace, environment, **options):
     process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert process.returncode == 0, process.stdout + process.stderr
     return json.loads(process.stdout.partition("=>")[2])
+
+
+def test_its_autoscaler_does_nothing_until_the_end(namespace):
+    """Also while it is paused, where a change of its size would be shared out to the canary."""
+    namespace.make_deployment(3)
+    path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
+    before = namespace._call("POST", path, {"metadata": {"name": "hpa"}, "spec": {
+        "scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5}})["spec"]
+
+    roll(namespace, pause_at="1")
+    frozen = namespace._call("GET", f"{path}/hpa")
+    assert frozen["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
+    roll(namespace)
+
+    after = namespace._call("GET", f"{path}/hpa")
+    assert after["spec"] == before and identity.FROZEN not in (after["metadata"].get("annotations") or {})
+
+
+def test_no_more_requests_for_more_pods(namespace):
+    """But for the server's own steps, of which each is told."""
+    spent = []
+    for replicas in (4, 40):
+        namespace.make_deployment(replicas, name=f"foo-{replicas}")
+        requests = roll(namespace, name=f"foo-{replicas}", record_events=False)["requests"]
+        spent.append(sum(requests.values()))
+    assert max(spent) <= 25, spent
+
+
+def test_what_it_is_in_the_middle_of_is_told_in_the_words_of_any_controller(namespace):
+    namespace.make_deployment(4)
+    roll(namespace, pause_at="25%")
+
+    (there,) = info(namespace)["rollouts"]
+    assert (there["phase"], there["direction"], there["desired"]) == ("paused", "forward", 4)
+    assert (there["controller"]["replicas"], there["controller"]["images"]) == (3, {"web": "myimage:v1"})
+    assert (there["next"]["replicas"], there["next"]["available"], there["next"]["images"]) == (1, 1, {"web": "myimage:v2"})
+    assert there["resume_command"] == namespace.command(kind="Deployment", image="myimage:v2", container="web")
+    assert there["rollback_command"] == namespace.command(kind="Deployment", state="rolled_back")

@@ -291,7 +291,8 @@ class KubernetesGateway:
 
     def write(self, write: Write) -> bool:
         if isinstance(write, PatchAll):
-            return all([self._write_elsewhere(Patch(name, write.operations, write.kind)) for name in write.names])
+            landed = [self._write_elsewhere(Patch(name, write.operations, write.kind)) for name in write.names]
+            return all(landed)
         if write.kind != self.kind:
             return self._write_elsewhere(write)
         path = self._path

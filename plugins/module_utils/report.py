@@ -66,7 +66,7 @@ def commands(seen: Observed, namespace: str) -> Json:
     key, given_name, old = identity.DEPLOYMENT_LABEL, None, foo
     if isinstance(foo, Deployment):
         before, after, key = foo.last_rollout.get("from") or {}, foo.images, identity.HASH_LABEL
-        old = next((it for it in seen.sets if it.name == foo.last_rollout.get("set")), None)
+        old = {it.name: it for it in seen.sets}.get(foo.last_rollout.get("set"))
     elif foo and foo.takeover:
         before, after, key = foo.takeover.get("from", {}), foo.images, foo.takeover.get("label", key)
     elif foo and next:

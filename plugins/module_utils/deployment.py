@@ -243,6 +243,13 @@ def _stands(seen: Observed, foo: Deployment) -> bool:
             and sum(each.replicas for each in old) <= foo.replicas - new + surge)
 
 
+def fenceposts(request: Request, foo: Deployment) -> tuple[int, int]:
+    """Surge and unavailable in replicas, as the task or the Deployment has them; all may be missing where they are recreated."""
+    if foo.settings["strategy"].get("type") == "Recreate":
+        return 0, foo.replicas
+    return _fenceposts(request, (foo.rollout or {}).get("original") or foo.settings, foo.replicas)
+
+
 def _fenceposts(request: Request, original: Json, desired: int) -> tuple[int, int]:
     if request.gives_pace:
         return resolve_fenceposts(request.max_surge, request.max_unavailable, desired)

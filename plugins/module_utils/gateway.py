@@ -329,7 +329,7 @@ class KubernetesGateway:
         except _Refused as refused:
             if not refused.is_stale(write):
                 hint = "see docs/permissions.md" + (", or add autoscaler=ignore to the task" if write.kind == AUTOSCALER else "")
-                raise self._error(refused, "", f"the {write.kind} {write.name}: {_deed(write)} was refused", hint) from refused
+                raise self._error(refused, "", f"the {write.kind} {write.name} cannot be changed", hint) from refused
             return False
         except _AnswerLost:
             now = self.find(write.kind, write.name)

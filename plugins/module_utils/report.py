@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import identity, surroundings
+from . import deployment, identity, surroundings
 from .observed import Controller, Deployment, Observed
 from .request import Request, State, differ_in_images_only, images_of
 from .steps import Step
@@ -40,11 +40,12 @@ def rollout(seen: Observed) -> Json:
     began = (next or survivor).last_rollout if survivor else {}
     if foo and (direction == "back" or isinstance(foo, Deployment)):
         began = foo.last_rollout
+    controller_numbers, next_numbers = _both(seen)
     return {
         "phase": phase,
         "direction": direction,
-        "controller": _old(seen) if isinstance(foo, Deployment) and foo.is_marked else _numbers(foo),
-        "next": _numbers(next) if next and phase != "complete" else None,
+        "controller": controller_numbers,
+        "next": next_numbers if phase != "complete" else None,
         "desired": _goal(foo, next),
         "since": began.get("time") if phase != "complete" else None,
         "last_rollout": _last(survivor) if survivor and phase == "complete" else None,
@@ -99,8 +100,9 @@ def bounds(request: Request, start: Observed, budgets: t.Iterable[Json]) -> Json
     desired = _goal(start.foo, start.next)
     if desired is None:
         return {"floor": None, "ceiling": None}
-    surge, unavailable = surroundings.pace(request, budgets, desired)
-    available = sum(it.available for it in (start.foo, start.next) if it)
+    surge, unavailable = (deployment.fenceposts(request, start.foo) if isinstance(start.foo, Deployment)
+                          else surroundings.pace(request, budgets, desired))
+    available = sum(it["available"] for it in _both(start) if it)
     return {"floor": max(0, min(desired - unavailable, available)), "ceiling": desired + surge}
 
 
@@ -109,7 +111,8 @@ def add_sample(sizes: list[Json], seen: Observed, at: str, is_end: bool = False)
 
     When there are too many, every second one goes, but for the first and the last.
     """
-    sample = {"phase": rollout(seen)["phase"], "controller": _size(seen.foo), "next": _size(seen.next)}
+    controller, next = map(_size, _both(seen))
+    sample = {"phase": rollout(seen)["phase"], "controller": controller, "next": next}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
         return
     sizes.append({"at": at, **sample})
@@ -206,15 +209,28 @@ def _numbers(it: Controller | None) -> Json | None:
     return {"name": it.name, "uid": it.uid, "replicas": it.replicas, "available": it.available, "images": it.images}
 
 
-def _size(it: Controller | None) -> Json | None:
-    return {"replicas": it.replicas, "available": it.available} if it else None
+def _size(numbers: Json | None) -> Json | None:
+    return {field: numbers[field] for field in ("replicas", "available")} if numbers else None
 
 
-def _old(seen: Observed) -> Json:
-    """A Deployment in the middle of an update, without its new pods: as any controller whose pods become another's."""
-    foo, old = t.cast(Deployment, seen.foo), [it for it in seen.sets if it is not seen.next]
-    return {"name": foo.name, "uid": foo.uid, "replicas": sum(it.replicas for it in old),
-            "available": sum(it.available for it in old), "images": foo.last_rollout.get("from") or {}}
+def _both(seen: Observed) -> tuple[Json | None, Json | None]:
+    """The user's controller and the next one in numbers.
+
+    Those of a Deployment in the middle of an update are its ReplicaSets: what it had, and what it is to have.
+    """
+    foo = seen.foo
+    if not isinstance(foo, Deployment):
+        return _numbers(foo), _numbers(seen.next)
+    if not foo.is_marked:
+        return _numbers(foo), None
+    others = [it for it in seen.sets if it is not seen.next]
+    left = {"name": others[-1].name if others else foo.name, "uid": others[-1].uid if others else foo.uid,
+            "replicas": sum(it.replicas for it in others), "available": sum(it.available for it in others),
+            "images": foo.last_rollout.get("from") or {}}
+    whole = {"name": foo.name, "uid": foo.uid}
+    if foo.desired:  # on its way back
+        return {**(_numbers(seen.next) or _numbers(foo) or {}), **whole}, left
+    return {**left, **whole}, _numbers(seen.next)
 
 
 def _goal(foo: Controller | None, next: Controller | None) -> int | None:

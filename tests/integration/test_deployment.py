@@ -186,15 +186,6 @@ def test_what_somebody_sets_during_the_update_stays(namespace):
     assert last["outcome"] == "updated" and "original" not in last
 
 
-def test_the_wrong_kind_says_what_is_there(namespace):
-    namespace.make_deployment(1)
-    namespace.allow([{"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": ["get"]}], "look")
-    with pytest.raises(RolloutError) as caught:
-        roll(namespace, kind="ReplicationController")
-    assert caught.value.message == (f"ReplicationController {namespace.name}/foo: there is no such ReplicationController: "
-                                    f"there is a Deployment foo: kind=Deployment.")
-
-
 def test_paused_by_somebody_it_is_left_alone(namespace):
     namespace.make_deployment(1, paused=False)
     namespace.patch_deployment({"spec": {"paused": True}})

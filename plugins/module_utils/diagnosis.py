@@ -350,7 +350,7 @@ def _refused(controller: Controller, neighbours: t.Iterable[Json]) -> list[Cause
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
     namespace = next(filter(None, (_text(_map(each, "metadata"), "namespace") for each in neighbours)), "")
-    subject = _Subject(f"ReplicationController {controller.name}", {"kubectl": _kubectl(namespace)})
+    subject = _Subject(f"{controller.kind} {controller.name}", {"kubectl": _kubectl(namespace)})
     return subject.causes(REFUSED, [_Sign(reason, controller.failure)])
 
 

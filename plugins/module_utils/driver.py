@@ -18,14 +18,15 @@ import datetime
 import time
 import typing as t
 
-from . import autoscaler, diagnosis, identity, permissions, report, surroundings, takeover
+from . import autoscaler, diagnosis, identity, migration, permissions, report, surroundings, takeover
 from .errors import NoSuchController, RolloutError, RolloutFailed
 from .gateway import Gateway
+from .kinds import Kind
 from .lease import RENEW_AFTER, Lease
 from .observed import Controller, Observed, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
-from .steps import AUTOSCALER, Done, Step, Wait
+from .steps import AUTOSCALER, Action, Done, Patch, Step, Wait
 
 Json = dict[str, t.Any]
 
@@ -184,7 +185,7 @@ class _Run:
             while True:
                 seen = self.observe()
                 if reason := self.stop():
-                    raise RolloutError(f"stopped ({reason})", where=self.where(self.request.name),
+                    raise RolloutError(f"stopped ({reason})", where=self.request.where,
                                        next_command=self.request.command())
                 try:
                     decision = plan(self.request, seen)
@@ -215,13 +216,17 @@ class _Run:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
         rules = self.gateway.rules()
         if rules is not None:
-            permissions.refuse_missing(rules, self.request.namespace, self.request.lock)
+            permissions.refuse_missing(rules, self.request.namespace, self.request.lock, self.request.kind,
+                                       is_migration=self.request.state is State.MIGRATED)
         if self.lease:
             self.lease.take()
             self.look_again(seen)
             self.start = None  # whoever held it may have changed everything
         self.look_around("budgets", "autoscalers")
-        if seen.foo and not seen.in_progress:
+        if self.request.state is State.MIGRATED:
+            scaler = surroundings.autoscaler_of(self.request, self.around.autoscalers)
+            self.warnings = [migration.warning(self.request, scaler)] if scaler else []
+        elif seen.foo and not seen.in_progress:
             self.look_around("services", "quotas", "nodes")
             wanted = seen.wanted or seen.foo.template
             self.warnings = surroundings.warnings(self.request, seen.foo, wanted, self.around)
@@ -244,11 +249,14 @@ class _Run:
 
     def look_again(self, seen: Observed) -> None:
         """Both anew, foo last: marks are written on foo first, so that foo must never be known less well than next."""
-        for name in filter(None, (seen.next and seen.next.name, self.request.name)):
-            self.gateway.look_up(name)
+        if seen.next and seen.next.kind is self.request.kind:
+            self.gateway.look_up(seen.next.name)
+        self.gateway.look_up(self.request.name)
 
     def observe(self) -> Observed:
-        seen = observe(self.gateway.controllers(), self.request)
+        if self.request.state is State.MIGRATED:
+            return self.observe_migration()
+        seen = observe(self.gateway.controllers(), self.request, self.gateway.replica_sets())
         foo, next = seen.foo, seen.next
         if foo and foo.partner and (next is None or next.name != foo.partner) and not takeover.has_adopted(foo):
             # Gone, or made by another client a moment ago and not heard of yet: what is decided upon that must be true.
@@ -262,10 +270,12 @@ class _Run:
             orphans = self.gateway.orphans(seen.foo.selector)
         seen = dataclasses.replace(
             seen, wanted=wanted, orphans=orphans, now=self.clock.stamp(),
-            autoscaler=surroundings.autoscaler_of(self.request.name, self.around.autoscalers),
+            autoscaler=surroundings.autoscaler_of(self.request, self.around.autoscalers),
             budgets=tuple(surroundings.budgets_of(base.template, self.around.budgets)) if base else ())
         if base and self.start is None:
             self.start = seen
+        if self.has_begun:
+            self.note_sizes(self.seen, seen)
         self.seen = seen
         self.sample()
         return seen
@@ -274,6 +284,21 @@ class _Run:
         """Keep the sizes of both for the result."""
         if self.has_begun and self.clock.is_real:
             report.add_sample(self.sizes, self.seen, self.clock.instant(), is_end)
+
+    def observe_migration(self) -> Observed:
+        controllers = self.gateway.controllers()
+        seen = migration.look(self.request, controllers.get(self.request.name), self.gateway)
+        others = {name: it.selector for name, it in controllers.items() if name != self.request.name}
+        self.seen = dataclasses.replace(seen, others=others, now=self.clock.stamp())
+        self.start = self.start or (self.seen if seen.foo else None)
+        return self.seen
+
+    def note_sizes(self, before: Observed, now: Observed) -> None:
+        """What the server's controller has done to a Deployment's ReplicaSets is a step too; it has told of it in an Event."""
+        sizes = {it.uid: it.replicas for it in before.sets}
+        for it in now.sets:
+            if it.replicas != sizes.get(it.uid, 0):
+                self.tell_step(Step(Action.SCALE, it.name, Patch(it.name, (), it.kind), sizes.get(it.uid, 0), it.replicas))
 
     def wanted_template(self, base: Controller, next: Controller | None) -> Json:
         """The wanted template; the API server is asked once for each template it is applied to, and not when next has it."""
@@ -311,11 +336,14 @@ class _Run:
             return False
         self.refused = 0
         self.times_planned[key] += 1
-        self.steps.append(report.entry(step, self.clock.stamp()))
         self.scaled += step.action == "scale"
-        self.say(report.line(step))
+        self.tell_step(step)
         self.record_step(step)
         return True
+
+    def tell_step(self, step: Step) -> None:
+        self.steps.append(report.entry(step, self.clock.stamp()))
+        self.say(report.line(step))
 
     def record_step(self, step: Step) -> None:
         """One Event for each step; changes of the same size that come within a second of each other share one."""
@@ -377,8 +405,8 @@ class _Run:
         if slow is None:
             return []
         pods = self.gateway.troubled_pods(slow)
-        for other in (seen.foo, seen.next):
-            if other and other is not slow:
+        for other in (seen.foo, seen.next, *filter(lambda it: it.current, seen.sets)):
+            if other and other is not slow and other.kind is not Kind.DEPLOYMENT:
                 pods += [pod for pod in self.gateway.troubled_pods(other) if "deletionTimestamp" in pod["metadata"]]
         return diagnosis.causes(slow, pods, self.gateway.warnings())
 
@@ -391,7 +419,7 @@ class _Run:
         """The error for pods that do not become available, with every cause and the end of one log."""
         slow = _growing(seen)
         found = [f"{slow.name} has {slow.available} of {slow.replicas} available"] if slow else []
-        error = RolloutFailed(what, where=self.where(self.request.name))
+        error = RolloutFailed(what, where=self.request.where)
         for cause in causes:
             log = self.gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
             found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
@@ -429,8 +457,7 @@ class _Run:
         if scaler and autoscaler.is_frozen(scaler):
             step = autoscaler.restore(scaler)
             if self.gateway.write(step.write):
-                self.steps.append(report.entry(step, self.clock.stamp()))
-                self.say(report.line(step))
+                self.tell_step(step)
 
     def pause(self) -> None:
         """Let update_period pass."""
@@ -441,7 +468,8 @@ class _Run:
 
     def progress(self, seen: Observed) -> tuple:
         """Grows whenever the update comes nearer to its end: another step was taken, or more pods are available since."""
-        return (len(self.times_planned), sum(it.available for it in (seen.foo, seen.next) if it))
+        available = sum(it.available for it in (seen.foo, seen.next) if it)
+        return (len(self.times_planned), available - seen.old_pods)
 
     def result(self, seen: Observed, message: str) -> Json:
         start = self.start or seen
@@ -466,11 +494,13 @@ class _Run:
         return error
 
     def where(self, name: str) -> str:
-        return f"ReplicationController {self.request.namespace}/{name}"
+        return f"{self.request.kind} {self.request.namespace}/{name}"
 
 
 def _growing(seen: Observed) -> Controller | None:
     """The controller whose pods are waited for."""
+    if seen.sets:
+        return seen.next
     if seen.foo and seen.foo.takeover:
         return seen.foo
     return next((it for it in (seen.next, seen.foo) if it and it.desired), seen.foo)

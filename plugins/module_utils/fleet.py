@@ -28,7 +28,7 @@ from .thresholds import Size
 Json = dict[str, t.Any]
 
 #: What only one controller can be given.
-FOR_ONE = ("next_name", "definition", "src")
+FOR_ONE = ("next_name", "definition", "src", "to_revision")
 #: Seconds after which a driver that has heard nothing looks up, and after which the watch is asked for news.
 LOOK_UP, NEWS = 1.0, 0.1
 #: What is no step comes more seldom than from one driver alone: from so many it would be a load of its own.
@@ -89,7 +89,7 @@ class Fleet:
                                for name in sorted(gateway.names(self.label_selectors)) if name in controllers]
         requests = [Request.from_params({**wishes, "name": name}) for name in dict.fromkeys(found)]
         if not requests:
-            raise RolloutError(f"no ReplicationController matches {','.join(self.label_selectors)}",
+            raise RolloutError(f"no {gateway.kind} matches {','.join(self.label_selectors)}",
                                where=f"namespace {params.get('namespace') or 'default'}")
         return sorted(requests, key=lambda request: self._place(controllers.get(request.name)))
 
@@ -167,7 +167,7 @@ def simulate(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway) 
 
     def roll(request: Request) -> Json:
         clock = driver.StandingClock()
-        return driver.run(request, SimulatedGateway(gateway, clock.sleep), clock)
+        return driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
 
     rolling = _Rolling(fleet, requests, gateway.controllers(), roll)
     return _result([rolling.one(request) for request in requests])

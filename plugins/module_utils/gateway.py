@@ -29,10 +29,13 @@ from urllib.parse import urlencode
 from . import identity
 from .connection import Connection
 from .errors import RolloutError
-from .observed import Controller
+from .kinds import ROLLED, Kind
+from .observed import Controller, parse
 from .request import Request
 from .simulated import SimulatedCluster, patched
-from .steps import AUTOSCALER, Create, Delete, Patch, Write, keys
+from .simulated_deployment import SimulatedDeployments
+from .simulated_migration import SimulatedMigration
+from .steps import AUTOSCALER, Create, Delete, Patch, PatchAll, Write, keys, put
 
 Json = dict[str, t.Any]
 
@@ -67,17 +70,20 @@ _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _DRY_RUN = "dryRun=All&fieldValidation=Strict"
 _WITHOUT_LOCK = "see docs/permissions.md; lock=false works without Leases where no other task can be at work"
 _RETRIED = {408, 429, 500, 502, 503, 504}
-_KIND = "replicationcontrollers"
 #: Where the API server has the kinds that an update depends on.
 GROUPS = {"services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
-          "horizontalpodautoscalers": "/apis/autoscaling/v2"}
+          "horizontalpodautoscalers": "/apis/autoscaling/v2", "controllerrevisions": "/apis/apps/v1", "pods": "/api/v1",
+          **{kind.resource: f"/apis/{kind.api_version}" if kind.group else "/api/v1" for kind in Kind}}
 
 
 class Gateway(t.Protocol):
     """What the driver needs of a cluster; KubernetesGateway is a real one, SimulatedGateway serves check mode."""
 
     def controllers(self) -> collections.abc.Mapping[str, Controller]:
-        """The ReplicationControllers of the namespace by name, as last heard of."""
+        """The controllers of the request's kind in the namespace by name, as last heard of."""
+
+    def replica_sets(self) -> collections.abc.Mapping[str, Controller]:
+        """The ReplicaSets of the namespace by name, where the kind has its pods by them."""
 
     def look_up(self, name: str) -> None:
         """Make sure what is known of one controller is no older than this call."""
@@ -96,6 +102,12 @@ class Gateway(t.Protocol):
 
     def warnings(self) -> list[Json]:
         """What the cluster warns of in the namespace: Events."""
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object of any kind, as it is now."""
+
+    def live_pods(self, selector: Json) -> list[Json]:
+        """The metadata of all pods with those labels that are neither ended nor going."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """The last lines of a container's log; none where they cannot be had."""
@@ -161,10 +173,13 @@ class _AnswerLost(Exception):
 class KubernetesGateway:
     """A real API server, seen through one namespace. Several threads may use it, of which one calls wait()."""
 
-    def __init__(self, connection: Connection, namespace: str, watches_pods: bool = True) -> None:
+    def __init__(self, connection: Connection, namespace: str, kind: Kind = Kind.REPLICATION_CONTROLLER,
+                 watches_pods: bool = True) -> None:
         """watches_pods: whether what explains a wait (pods, Events) is watched, or else listed again from time to time."""
         self._connection = connection
         self._namespace = namespace
+        self.kind = kind
+        self._path = kind.collection(namespace)
         self._watches_pods = watches_pods
         self._lock = threading.Lock()
         self._items: dict[str, Json] = {}
@@ -181,6 +196,11 @@ class KubernetesGateway:
         self._clock_difference = 0.0
         #: Requests sent, by method; for benchmarks and tests.
         self.requests: collections.Counter[str] = collections.Counter()
+        #: A Deployment has its pods by these: the same for another kind.
+        self._sets: KubernetesGateway | None = None
+        if kind is Kind.DEPLOYMENT:
+            self._sets = KubernetesGateway(connection, namespace, Kind.REPLICA_SET)
+            self._sets.requests = self.requests
 
     def note_outage(self) -> None:
         """The API server could not be reached just now."""
@@ -190,19 +210,30 @@ class KubernetesGateway:
         for each in (self._watch, self._warnings, *self._pods.values()):
             if each:
                 each.stop()
+        if self._sets:
+            self._sets.close()
 
     def controllers(self) -> dict[str, Controller]:
         if self._watch is None:
             self._list()
-            self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", {}, self._resource_version)
+            self._watch = _Watch(self._connection, self._path, {}, self._resource_version)
+            if self._sets:
+                self._sets.controllers()  # before threads ask for them
         with self._lock:
             return dict(self._controllers)
+
+    def replica_sets(self) -> dict[str, Controller]:
+        return self._sets.controllers() if self._sets else {}
+
+    def set_items(self) -> list[Json]:
+        """The ReplicaSets as the API server shows them."""
+        return self._sets.items() if self._sets else []
 
     def names(self, label_selectors: t.Sequence[str]) -> list[str]:
         """The names of the controllers that match all of those label selectors. Raises RolloutError."""
         query = {"labelSelector": ",".join(label_selectors)}
         try:
-            return [item["metadata"]["name"] for item in self._pages(_KIND, query, only_metadata=True)[0]]
+            return [item["metadata"]["name"] for item in self._pages(self._path, query, only_metadata=True)[0]]
         except _Refused as refused:
             raise self._error(refused, "") from refused
 
@@ -213,7 +244,7 @@ class KubernetesGateway:
 
     def look_up(self, name: str) -> None:
         try:
-            self._keep(self._send("GET", f"{self._base}/{_KIND}/{name}"))
+            self._keep(self._send("GET", f"{self._path}/{name}"))
         except _Refused as refused:
             if refused.status != 404:
                 raise self._error(refused, name) from refused
@@ -231,7 +262,7 @@ class KubernetesGateway:
             if self._versions() != known:
                 heard = None
                 watch.stop()
-                watch = self._watch = _Watch(self._connection, f"{self._base}/{_KIND}", {}, self._resource_version)
+                watch = self._watch = _Watch(self._connection, self._path, {}, self._resource_version)
                 watch.start(self)
         for event in watch.events(seconds):
             self._listed_at = time.monotonic()
@@ -248,21 +279,30 @@ class KubernetesGateway:
                 self._keep(event["object"])
             if heard is not None:
                 heard |= {metadata["name"], (metadata.get("annotations") or {}).get(identity.PARTNER, "")}
+        if self._sets:
+            sets = self._sets.wait(0)
+            heard = heard | self._owners(sets) if heard is not None and sets is not None else None
         return heard
 
+    def _owners(self, sets: set[str]) -> set[str]:
+        """The names of the Deployments of those ReplicaSets."""
+        there = self.replica_sets()
+        return {there[name].owner.partition("/")[2] for name in sets if name in there}
+
     def write(self, write: Write) -> bool:
-        if isinstance(write, Patch) and write.kind == AUTOSCALER:
-            return self._write_autoscaler(write)
-        path = f"{self._base}/{_KIND}"
+        if isinstance(write, PatchAll):
+            landed = [self._write_elsewhere(Patch(name, write.operations, write.kind)) for name in write.names]
+            return all(landed)
+        if write.kind != self.kind:
+            return self._write_elsewhere(write)
+        path = self._path
         try:
             if isinstance(write, Create):
                 answer = self._send("POST", path, write.manifest)
             elif isinstance(write, Patch):
                 answer = self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
             else:
-                options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy,
-                           "preconditions": write.preconditions}
-                answer = self._send("DELETE", f"{path}/{write.name}", options)
+                answer = self._send("DELETE", f"{path}/{write.name}", _delete_options(write))
         except _Refused as refused:
             if not refused.is_stale(write):
                 raise self._error(refused, write.name, write=write) from refused
@@ -276,31 +316,65 @@ class KubernetesGateway:
             self._keep(answer)
         return True
 
-    def _write_autoscaler(self, write: Patch) -> bool:
-        path = f"{self._collection('horizontalpodautoscalers')}/{write.name}"
+    def _write_elsewhere(self, write: Patch | Create | Delete) -> bool:
+        """A write of another kind than the controllers', which nobody watches."""
+        path = self._collection(f"{write.kind.lower()}s")
         try:
-            self._send("PATCH", path, list(write.operations), _JSON_PATCH)
+            if isinstance(write, Create):
+                self._send("POST", path, write.manifest)
+            elif isinstance(write, Patch):
+                self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
+            else:
+                self._send("DELETE", f"{path}/{write.name}", _delete_options(write))
         except _Refused as refused:
             if not refused.is_stale(write):
-                raise self._error(refused, "", f"the {AUTOSCALER} {write.name} cannot be changed",
-                                  "see docs/permissions.md, or add autoscaler=ignore to the task") from refused
+                hint = "see docs/permissions.md" + (", or add autoscaler=ignore to the task" if write.kind == AUTOSCALER else "")
+                raise self._error(refused, "", f"the {write.kind} {write.name} cannot be changed", hint) from refused
             return False
         except _AnswerLost:
-            return _has_landed(self._send("GET", path), write)
+            now = self.find(write.kind, write.name)
+            return (now is None) == isinstance(write, Delete) and (now is None or not isinstance(write, Patch)
+                                                                   or _has_landed(now, write))
         return True
 
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object of any kind that is written, as it is now. Raises RolloutError."""
+        try:
+            return self._send("GET", f"{self._collection(f'{kind.lower()}s')}/{name}")
+        except _Refused as refused:
+            if refused.status == 404:
+                return None
+            raise self._error(refused, "") from refused
+
+    def live_pods(self, selector: Json) -> list[Json]:
+        """The metadata of all pods with those labels that are neither ended nor going. Raises RolloutError."""
+        try:
+            return self._pages_of_live_pods(selector)
+        except _Refused as refused:
+            raise self._error(refused, "") from refused
+
+    def _pages_of_live_pods(self, selector: Json) -> list[Json]:
+        # Nobody adopts a pod that has ended, such as an evicted one.
+        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+        pods = self._pages(f"{self._base}/pods", query, only_metadata=True)[0]
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
     def stored_template(self, request: Request, foo: Controller) -> Json:
-        path = f"{self._base}/{_KIND}"
+        path = self._path
         try:
             if request.template is not None:
                 patch = {"spec": {"template": request.template}}
                 answer = self._send("PATCH", f"{path}/{foo.name}?{_DRY_RUN}", patch,
                                     "application/strategic-merge-patch+json", is_write=False)
+            elif self.kind is Kind.DEPLOYMENT:
+                answer = self._send("PATCH", f"{path}/{foo.name}?{_DRY_RUN}",
+                                    [put("/spec/template", t.cast(Json, request.definition)["spec"]["template"])],
+                                    _JSON_PATCH, is_write=False)
             else:
                 definition = t.cast(Json, request.definition)
                 kept = {field: definition["metadata"].get(field) or {} for field in ("labels", "annotations")}
                 metadata = {"generateName": f"{foo.name[:200]}-", **kept}
-                manifest = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata,
+                manifest = {"apiVersion": self.kind.api_version, "kind": self.kind, "metadata": metadata,
                             "spec": {**definition["spec"], "replicas": 0}}
                 answer = self._send("POST", f"{path}?{_DRY_RUN}", manifest, is_write=False)
         except _Refused as refused:
@@ -339,14 +413,11 @@ class KubernetesGateway:
         return data.decode(errors="replace").splitlines() if status == 200 else []
 
     def orphans(self, selector: Json) -> int | None:
-        # Nobody adopts a pod that has ended, such as an evicted one.
-        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
-            pods = self._pages("pods", query, only_metadata=True)[0]
+            pods = self._pages_of_live_pods(selector)
         except _Refused:
             return None
-        return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ()))
-                   for pod in pods if "deletionTimestamp" not in pod["metadata"])
+        return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ())) for pod in pods)
 
     def rules(self) -> list[Json] | None:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": self._namespace}}
@@ -413,10 +484,10 @@ class KubernetesGateway:
                 return refused.status
             return 200
 
-        kinds = {"Deployment": "deployments", "StatefulSet": "statefulsets", "ReplicaSet": "replicasets",
-                 "DaemonSet": "daemonsets"}
-        found = [f"a {kind} {name}" for kind, resource in kinds.items()
-                 if status(f"/apis/apps/v1/namespaces/{self._namespace}/{resource}/{name}") == 200]
+        others = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self.kind} | {
+            kind: f"/apis/apps/v1/namespaces/{self._namespace}/{kind.lower()}s" for kind in ("StatefulSet", "DaemonSet")}
+        found = [f"a {kind} {name}" + (f": kind={kind}" if kind in ROLLED else "")
+                 for kind, path in others.items() if status(f"{path}/{name}") == 200]
         if found:
             return f"there is {' and '.join(found)}"
         absent = status(f"/api/v1/namespaces/{self._namespace}") == 404
@@ -504,23 +575,23 @@ class KubernetesGateway:
 
     def _list(self) -> None:
         try:
-            items, self._resource_version = self._pages(_KIND, {})
+            items, self._resource_version = self._pages(self._path, {})
         except _Refused as refused:
             raise self._error(refused, "") from refused
         self._listed_at = time.monotonic()
         known = {item["metadata"]["name"]: item for item in items}
         with self._lock:
-            self._items, self._controllers = known, {name: Controller.from_api(item) for name, item in known.items()}
+            self._items, self._controllers = known, {name: parse(self.kind, item) for name, item in known.items()}
 
     def _versions(self) -> dict[str, str]:
         return {name: item["metadata"]["resourceVersion"] for name, item in self._items.items()}
 
-    def _pages(self, resource: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
+    def _pages(self, path: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
         """All objects of a kind, a limited number at a time, and the resourceVersion that a watch can go on from."""
         items: list[Json] = []
         query = {**query, "limit": PAGE}
         while True:
-            page = self._send("GET", f"{self._base}/{resource}?{urlencode(query)}", accept=_METADATA if only_metadata else _JSON)
+            page = self._send("GET", f"{path}?{urlencode(query)}", accept=_METADATA if only_metadata else _JSON)
             items += page.get("items") or []  # an empty list of metadata alone is a null
             query["continue"] = page["metadata"].get("continue")
             if not query["continue"]:
@@ -551,7 +622,7 @@ class KubernetesGateway:
         with self._lock:
             known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "0")
             if not (known.isdigit() and version.isdigit()) or int(version) >= int(known):
-                self._items[name], self._controllers[name] = item, Controller.from_api(item)
+                self._items[name], self._controllers[name] = item, parse(self.kind, item)
 
     def _forget(self, name: str, uid: str | None = None) -> None:
         """It is gone; where a uid is given, unless another of that name is known already."""
@@ -561,7 +632,7 @@ class KubernetesGateway:
 
     def _error(self, refused: _Refused, name: str, what: str = "", next_command: str = "",
                write: Write | None = None) -> RolloutError:
-        where = f"ReplicationController {self._namespace}/{name}" if name else f"namespace {self._namespace}"
+        where = f"{self.kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
         if refused.status == 401:
             return RolloutError("the API server does not accept the credentials (401)", where=self._connection.server,
                                 why=refused.reason, next_command="renew the token, or check api_key and kubeconfig")
@@ -727,8 +798,13 @@ class _Followed:
 class Alone:
     """The part of a Gateway that a cluster has where nobody else is at work, everything is allowed, and no pod is in trouble."""
 
+    kind = Kind.REPLICATION_CONTROLLER
+
     def rules(self) -> list[Json] | None:
         return None
+
+    def replica_sets(self) -> dict[str, Controller]:
+        return {}
 
     def objects(self, resource: str) -> list[Json] | None:
         return []
@@ -748,6 +824,12 @@ class Alone:
     def server_time(self) -> float:
         return 0.0
 
+    def find(self, kind: str, name: str) -> Json | None:
+        return None
+
+    def live_pods(self, selector: Json) -> list[Json]:
+        return []
+
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return []
 
@@ -761,9 +843,17 @@ class Alone:
 class SimulatedGateway(Alone):
     """Check mode: the real cluster as it was, in memory. Dry runs still ask the real one; nothing is written."""
 
-    def __init__(self, real: KubernetesGateway, let_pass: t.Callable[[float], None]) -> None:
+    def __init__(self, real: KubernetesGateway, let_pass: t.Callable[[float], None], is_migration: bool = False) -> None:
         self._let_pass = let_pass
-        self._cluster = SimulatedCluster(real.items())
+        self._cluster: SimulatedCluster | SimulatedDeployments | SimulatedMigration
+        if is_migration:
+            self._cluster = SimulatedMigration(real.items(), real.find, real.live_pods)
+            self.find, self.live_pods = self._cluster.find, self._cluster.live_pods  # type: ignore[method-assign]
+        elif real.kind is Kind.DEPLOYMENT:
+            self._cluster = SimulatedDeployments(real.items(), real.set_items())
+            self.replica_sets = self._cluster.replica_sets  # type: ignore[method-assign]
+        else:
+            self._cluster = SimulatedCluster(real.items())
         self.controllers = self._cluster.controllers
         self.orphans = self._cluster.orphans
         self.stored_template = real.stored_template
@@ -798,7 +888,11 @@ def _is_troubled(pod: Json) -> bool:
     return not ready or restarted or "deletionTimestamp" in pod["metadata"]
 
 
-def _deed(write: Write) -> str:
+def _delete_options(write: Delete) -> Json:
+    return {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy, "preconditions": write.preconditions}
+
+
+def _deed(write: Patch | Create | Delete) -> str:
     """What a write does, for the error that it is refused."""
     if isinstance(write, Create):
         return "its creation"
@@ -806,7 +900,8 @@ def _deed(write: Write) -> str:
         return "its deletion"
     paths = {operation["path"] for operation in write.operations if operation["op"] != "test"}
     deeds = {"/spec/template": "the change of its template", "/spec/selector": "the change of its selector",
-             "/spec/replicas": "the change of its size", "/spec/template/spec/priorityClassName": "the opening of its template"}
+             "/spec/replicas": "the change of its size", "/spec/template/spec/priorityClassName": "the opening of its template",
+             "/spec/strategy": "the change of its strategy"}
     return next((deed for path, deed in deeds.items() if path in paths), "the change of its annotations")
 
 

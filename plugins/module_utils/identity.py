@@ -33,6 +33,10 @@ TAKEOVER = "baton.kubernetes/takeover"
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 #: On the pod template: makes the template of `state: restarted` differ from the one before.
 RESTART = "baton.kubernetes/restart"
+#: Label that the server gives the pods of a Deployment, by their template.
+HASH_LABEL = "pod-template-hash"
+#: On a Deployment, and on its ReplicaSets: the number of the template, counted by the server.
+REVISION = "deployment.kubernetes.io/revision"
 #: On the Lease: the process that holds it, for others on the same machine.
 HOLDER = "baton.kubernetes/holder"
 

@@ -106,7 +106,7 @@ class Lease:
                     return
                 if now - began > 2 * DURATION + self._request.lock_timeout:
                     raise RolloutError(f"the Lease {self._name} cannot be taken: somebody else is always faster",
-                                       where=self._where(), next_command=self._request.command())
+                                       where=self._request.where, next_command=self._request.command())
                 self._sleep(LOOK_AGAIN)
                 continue
             # Not known to be alive is no reason to refuse: a task that was killed is the commonest reason for the next one.
@@ -114,10 +114,10 @@ class Lease:
             if is_alive and now - began >= self._request.lock_timeout:
                 raise RolloutError(
                     f"another task is at work: {_holder(found)}, since {found['spec'].get('acquireTime', '?')}",
-                    where=self._where(),
+                    where=self._request.where,
                     next_command=f"let it end, or wait for it with lock_timeout=600: {self._request.command()}")
             if reason := self._stop():
-                raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._where(),
+                raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._request.where,
                                    next_command=self._request.command())
             if not told:
                 told = True
@@ -138,7 +138,7 @@ class Lease:
         self._held = None
         raise RolloutError(
             f"stopped: {_holder(found or {})} has taken over, as this task was not heard of for {DURATION} s",
-            where=self._where(), next_command=self._request.command())
+            where=self._request.where, next_command=self._request.command())
 
     def release(self) -> None:
         """Let the next one in; a failure to do so costs that one DURATION and is not worth an error."""
@@ -184,9 +184,6 @@ class Lease:
 
     def _is_mine(self, found: Json) -> bool:
         return _process(found) == self._process
-
-    def _where(self) -> str:
-        return f"ReplicationController {self._request.namespace}/{self._request.name}"
 
 
 def _process(found: Json) -> Process | None:

@@ -13,15 +13,20 @@ import json
 import typing as t
 
 from . import identity
+from .kinds import Kind
 from .request import Request, State, images_of
 
 Json = dict[str, t.Any]
 
+#: minReadySeconds of a pod that is never to count as available: 68 years, the most the API takes beside a deadline above it.
+NEVER = 2**31 - 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Controller:
-    """One ReplicationController, in the API's words."""
+    """One ReplicationController or ReplicaSet, in the API's words."""
 
+    kind: Kind
     name: str
     uid: str
     resource_version: str
@@ -30,6 +35,8 @@ class Controller:
     annotations: Json
     #: "Deployment/foo" when another object controls this one; its owner would undo every step.
     owner: str
+    #: The uid of that one, or "".
+    owner_uid: str
     #: Its deletion has begun and waits for finalizers.
     is_deleting: bool
     template: Json
@@ -48,12 +55,14 @@ class Controller:
     failure: str
 
     @classmethod
-    def from_api(cls, item: Json) -> Controller:
+    def from_api(cls, item: Json, kind: Kind | None = None) -> Controller:
+        """From an object; its kind, which elements of lists do not name, is a ReplicationController where nothing says so."""
         metadata, spec, status = item["metadata"], item["spec"], item.get("status") or {}
         owners = [ref for ref in metadata.get("ownerReferences") or [] if ref.get("controller")]
         failures = [each for each in status.get("conditions") or []
                     if each["type"] == "ReplicaFailure" and each["status"] == "True"]
         return cls(
+            kind=kind or Kind(item.get("kind", Kind.REPLICATION_CONTROLLER)),
             name=metadata["name"],
             uid=metadata.get("uid", ""),
             resource_version=metadata.get("resourceVersion", ""),
@@ -61,15 +70,17 @@ class Controller:
             labels=metadata.get("labels") or {},
             annotations=metadata.get("annotations") or {},
             owner=f"{owners[0]['kind']}/{owners[0]['name']}" if owners else "",
+            owner_uid=owners[0].get("uid", "") if owners else "",
             is_deleting=bool(metadata.get("deletionTimestamp")),
             template=spec["template"],
-            selector=spec.get("selector") or {},
+            selector=_labels(spec.get("selector") or {}),
             replicas=spec.get("replicas", 1),
             min_ready_seconds=spec.get("minReadySeconds", 0),
             is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
             current=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),
-            available=status.get("availableReplicas", 0),
+            # Where the server is told never to count a pod as available, those that are ready serve all the same.
+            available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER else "availableReplicas", 0),
             failure=failures[0].get("message", "") if failures else "",
         )
 
@@ -141,6 +152,76 @@ class Controller:
 
 
 @dataclasses.dataclass(frozen=True)
+class Deployment(Controller):
+    """A Deployment, which has its pods by ReplicaSets that the server's own controller makes and sizes."""
+
+    #: Pods that have the present template (status.updatedReplicas).
+    updated: int
+    #: What spec has of SETTINGS; None where the server leaves it out.
+    settings: Json
+
+    #: The fields of spec that say how the server's controller goes on.
+    SETTINGS: t.ClassVar[tuple[str, ...]] = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy")
+
+    @classmethod
+    def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
+        settings = {field: item["spec"].get(field) for field in cls.SETTINGS}
+        return cls(**vars(Controller.from_api(item, Kind.DEPLOYMENT)), settings=settings,
+                   updated=(item.get("status") or {}).get("updatedReplicas", 0))
+
+    @property
+    def revision(self) -> int:
+        """The number of the template in force, as far as the server's controller has counted."""
+        return revision_of(self)
+
+    @property
+    def rollout(self) -> Json | None:
+        """The record of the update in progress, or None."""
+        return self.last_rollout if self.last_rollout.get("outcome") in ("updating", "rolling back") else None
+
+    @property
+    def is_marked(self) -> bool:
+        return self.rollout is not None
+
+    @property
+    def paused(self) -> int | None:
+        return (self.rollout or {}).get("paused")
+
+    @property
+    def desired(self) -> int | None:
+        """Its size where its old pods come back, as that of a controller that grows again."""
+        return self.replicas if self.last_rollout.get("outcome") == "rolling back" else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Revision:
+    """A template that a controller has had."""
+
+    number: int
+    #: Without the label that tells its pods from others.
+    template: Json
+    #: When it was first there, in RFC 3339.
+    time: str = ""
+    #: Who has updated to it, as far as that is known.
+    who: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Migration:
+    """A ReplicationController on its way to a Deployment."""
+
+    controller: Controller | None
+    replica_set: Controller | None
+    deployment: Deployment | None
+    #: What is kept of it until the end (the data of a ControllerRevision), or None.
+    kept: Json | None
+    #: Names of its pods that do not have the label yet that tells them as its ReplicaSet's.
+    unlabelled: tuple[str, ...] = ()
+    #: Its pods that have no owner.
+    orphans: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Observed:
     """Everything the planner decides upon."""
 
@@ -162,6 +243,17 @@ class Observed:
     budgets: tuple[Json, ...] = ()
     #: Controllers that an interrupted `kubectl rolling-update` of foo has left, by name.
     kubectl_left: tuple[str, ...] = ()
+    #: The ReplicaSets of a Deployment, the oldest first; its next is the one that has its present template.
+    sets: tuple[Controller, ...] = ()
+    #: The templates that one can go back to, the newest first.
+    history: tuple[Revision, ...] = ()
+    #: Where the request is for one.
+    migration: Migration | None = None
+
+    @property
+    def old_pods(self) -> int:
+        """The pods of a Deployment that have another template than its present one."""
+        return sum(it.current for it in self.sets if it is not self.next)
 
     @property
     def in_progress(self) -> bool:
@@ -169,14 +261,40 @@ class Observed:
         return any(it.is_marked for it in (self.foo, self.next) if it)
 
 
-def observe(controllers: t.Mapping[str, Controller], request: Request) -> Observed:
-    """Find the two controllers of the update among all of the namespace."""
+def parse(kind: Kind, item: Json) -> Controller:
+    """An object of that kind as the API server shows it."""
+    return (Deployment if kind is Kind.DEPLOYMENT else Controller).from_api(item, kind)
+
+
+def revision_of(controller: Controller) -> int:
+    """The number that the server has given to a ReplicaSet's template; 0 where it has not yet."""
+    return _count(controller.annotations.get(identity.REVISION)) or 0
+
+
+def observe(controllers: t.Mapping[str, Controller], request: Request, sets: t.Mapping[str, Controller] | None = None) -> Observed:
+    """Find the two controllers of the update among all of the namespace; for a Deployment, its ReplicaSets among these sets."""
+    if request.kind is Kind.DEPLOYMENT:
+        return _observe_deployment(controllers.get(request.name), sets or {})
     foo = controllers.get(request.name)
     next = _pick_next(controllers, request, foo)
     displaced = _displaced(controllers, foo)
     mine = {request.name, next and next.name, *(it.name for it in displaced)}
     others = {name: it.selector for name, it in controllers.items() if name not in mine}
     return Observed(foo, next, displaced=displaced, others=others, kubectl_left=_left_by_kubectl(controllers, request.name))
+
+
+def _observe_deployment(foo: Controller | None, sets: t.Mapping[str, Controller]) -> Observed:
+    """The oldest set that has its template is the one that the server's controller goes by (FindNewReplicaSet)."""
+    if foo is None:
+        return Observed(None, None)
+    own = sorted((it for it in sets.values() if it.owner_uid == foo.uid), key=lambda it: (it.created, it.name))
+    current = next((it for it in own if identity.same_template(it.template, foo.template, identity.HASH_LABEL)), None)
+    history = (Revision(revision_of(it), identity.without_label(it.template, identity.HASH_LABEL), it.created) for it in own)
+    return Observed(foo, current, sets=tuple(own), history=_newest_first(history))
+
+
+def _newest_first(history: t.Iterable[Revision]) -> tuple[Revision, ...]:
+    return tuple(sorted(history, key=lambda it: it.number, reverse=True))
 
 
 def expected_next(request: Request, foo: Controller) -> tuple[str, str]:
@@ -217,6 +335,11 @@ def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tupl
     named = foo.annotations.get(identity.KUBECTL_NEXT) if foo else None
     found = {each for each, it in controllers.items() if it.annotations.get(identity.KUBECTL_SOURCE, "").partition(":")[0] == name}
     return tuple(sorted(found | {each for each in (named,) if each in controllers}))
+
+
+def _labels(selector: Json) -> Json:
+    """The labels that a selector asks for; all kinds but ReplicationControllers have them one level below."""
+    return selector if all(isinstance(value, str) for value in selector.values()) else selector.get("matchLabels") or {}
 
 
 def _count(text: str | None) -> int | None:

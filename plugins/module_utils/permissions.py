@@ -12,22 +12,29 @@ from __future__ import annotations
 import typing as t
 
 from .errors import RolloutError
+from .kinds import Kind
 
 Json = dict[str, t.Any]
 
-#: API group, resource, verbs. Without list on pods an update goes on; its errors say less.
-NEEDED = (("", "replicationcontrollers", ("get", "list", "watch", "create", "patch", "delete")),)
+#: API group, resource, verbs, for each kind. Without list on pods an update goes on; its errors say less.
+NEEDED = {
+    Kind.REPLICATION_CONTROLLER: (("", "replicationcontrollers", ("get", "list", "watch", "create", "patch", "delete")),),
+    Kind.DEPLOYMENT: (("apps", "deployments", ("get", "list", "watch", "patch")), ("apps", "replicasets", ("list", "watch"))),
+}
+NEEDED_TO_MIGRATE = (("", "pods", ("list", "patch")), ("apps", "controllerrevisions", ("get", "create", "delete")),
+                     ("apps", "replicasets", ("get", "create", "patch")), ("apps", "deployments", ("get", "create", "patch")))
 NEEDED_TO_LOCK = (("coordination.k8s.io", "leases", ("get", "create", "update", "delete")),)
 
 
-def refuse_missing(rules: t.Sequence[Json], namespace: str, lock: bool) -> None:
+def refuse_missing(rules: t.Sequence[Json], namespace: str, lock: bool,
+                   kind: Kind = Kind.REPLICATION_CONTROLLER, is_migration: bool = False) -> None:
     """Raise RolloutError that names every verb that the rules do not allow.
 
     Rules are those of a SelfSubjectRulesReview (resourceRules). One that is limited to some names counts as if it were not:
     whether it is enough depends on names that are not known yet.
     """
     missing = []
-    for group, resource, verbs in (*NEEDED, *(NEEDED_TO_LOCK if lock else ())):
+    for group, resource, verbs in (*NEEDED[kind], *(NEEDED_TO_MIGRATE if is_migration else ()), *(NEEDED_TO_LOCK if lock else ())):
         refused = [verb for verb in verbs if not any(_allows(rule, group, resource, verb) for rule in rules)]
         if refused:
             missing.append(f"{', '.join(refused)} on {resource}{f' ({group})' if group else ''}")

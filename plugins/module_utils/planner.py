@@ -18,8 +18,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import autoscaler, identity, surroundings, takeover
+from . import autoscaler, deployment, identity, migration, surroundings, takeover
 from .errors import NoSuchController, RolloutError
+from .kinds import Kind
 from .observed import Controller, Observed, expected_next, own_label
 from .request import Request, State, differ_in_images_only
 from .steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, patch, scale
@@ -28,12 +29,18 @@ from .thresholds import grow_to, shrink_to
 Json = dict[str, t.Any]
 
 
+#: What changes sizes, or lets the server change them.
+_MOVING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
+
+
 def plan(request: Request, seen: Observed) -> Decision:
     """The next step, or what to wait for, or the end.
 
     Raises RolloutError for the rows of the table that are errors.
     """
-    decision = _plan(request, seen)
+    if request.state is State.MIGRATED:
+        return migration.plan(request, seen)
+    decision = deployment.plan(request, seen) if request.kind is Kind.DEPLOYMENT else _plan(request, seen)
     if seen.autoscaler is None or not isinstance(decision, Step) or request.autoscaler == "ignore":
         return decision
     # Frozen before the first size changes, restored before the last mark goes: whoever finishes the update restores it.
@@ -43,9 +50,9 @@ def plan(request: Request, seen: Observed) -> Decision:
         return decision
     if request.autoscaler == "refuse":
         name = seen.autoscaler["metadata"]["name"]
-        raise RolloutError(f"the HorizontalPodAutoscaler {name} scales it and would fight the update", where=_where(request),
+        raise RolloutError(f"the HorizontalPodAutoscaler {name} scales it and would fight the update", where=request.where,
                            next_command="leave autoscaler=refuse out of the task, so that it does nothing while the update lasts")
-    return autoscaler.freeze(seen.autoscaler) if decision.action in (Action.SCALE, Action.RENAME) else decision
+    return autoscaler.freeze(seen.autoscaler) if decision.action in _MOVING else decision
 
 
 def _plan(request: Request, seen: Observed) -> Decision:
@@ -70,7 +77,7 @@ def _forward(request: Request, seen: Observed) -> Decision:
     # | foo | next | condition | step |
     # | - | - | | error: no such controller |
     if foo is None and next is None:
-        raise NoSuchController("there is no such ReplicationController", where=_where(request))
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     # | - | yes | ... |
     if foo is None:
         return _without_foo(request, seen, t.cast(Controller, next))
@@ -123,10 +130,10 @@ def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision
         if not _has_other_goal(request, next, seen.wanted or {}) or takeover.is_what_became_of(request, next):
             return Done(f"{next.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
-            f"it is gone, and {next.name} has another template ({_images(next.images)})", where=_where(request),
+            f"it is gone, and {next.name} has another template ({_images(next.images)})", where=request.where,
             next_command=dataclasses.replace(request, name=next.name, next_name=None).command(),
         )
-    raise NoSuchController("there is no such ReplicationController", where=_where(request))
+    raise NoSuchController(f"there is no such {request.kind}", where=request.where)
 
 
 def _back(request: Request, seen: Observed) -> Decision:
@@ -134,7 +141,7 @@ def _back(request: Request, seen: Observed) -> Decision:
     # No foo: error, not found.
     if foo is None:
         hint = f"its update had begun: {next.name} is there ({_images(next.images)})" if next else ""
-        raise NoSuchController("there is no such ReplicationController", where=_where(request), why=hint,
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where, why=hint,
                                next_command=request.command(State.UPDATED, next.images) if next else "")
     # The takeover's first patch is the point of no return: from there it is finished, and the row below says the rest.
     if identity.TAKEOVER in foo.annotations:
@@ -279,7 +286,7 @@ def _pace(request: Request, seen: Observed, desired: int) -> tuple[int, int]:
     if surge == unavailable == 0 < desired:
         name = next(budget["metadata"]["name"] for budget in seen.budgets if not surroundings.spare(budget, desired))
         raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be missing, and max_surge "
-                           f"is 0: nothing could ever move", where=_where(request),
+                           f"is 0: nothing could ever move", where=request.where,
                            next_command="add max_surge=1 to the task: a new pod is then there before an old one goes")
     return surge, unavailable
 
@@ -356,20 +363,20 @@ def _record(outcome: str, before: Controller, after: Controller, now: str, **mor
 
 def _refuse_owned(request: Request, foo: Controller) -> None:
     if foo.owner:
-        raise RolloutError(f"it is controlled by {foo.owner}, which would undo every step", where=_where(request),
+        raise RolloutError(f"it is controlled by {foo.owner}, which would undo every step", where=request.where,
                            next_command=f"update {foo.owner} instead")
 
 
 def _refuse_going_or_broken(request: Request, foo: Controller, next: Controller | None) -> None:
     if foo.is_deleting:
-        raise RolloutError("it is being deleted", where=_where(request),
+        raise RolloutError("it is being deleted", where=request.where,
                            next_command=f"kubectl -n {request.namespace} get rc {foo.name} -o jsonpath='{{.metadata.finalizers}}' "
                            f"if it does not go")
     if takeover.is_closed(foo) and identity.TAKEOVER not in foo.annotations:
         orphan = f"kubectl -n {request.namespace} delete rc {next.name} --cascade=orphan; " if next else ""
         raise RolloutError(
             f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template is closed by "
-            f"the priority class {takeover.CLOSED}, and pods may be without an owner", where=_where(request),
+            f"the priority class {takeover.CLOSED}, and pods may be without an owner", where=request.where,
             next_command=f"{orphan}kubectl -n {request.namespace} edit rc {foo.name}: set the label {request.label_key} of "
             f"selector and template to that of the pods, and replicas to their number; when it has them all, remove "
             f"priorityClassName from the template")
@@ -382,7 +389,7 @@ def _refuse_rivals(request: Request, seen: Observed, template: Json, name: str) 
     if rivals:
         raise RolloutError(
             f"its pods also match the selector of {', '.join(sorted(rivals))}, which would take them at the takeover: give "
-            f"next_name, so that there is none", where=_where(request),
+            f"next_name, so that there is none", where=request.where,
             next_command=dataclasses.replace(request, next_name=name).command())
 
 
@@ -392,7 +399,7 @@ def _refuse_other_goal(request: Request, next: Controller, wanted: Json) -> None
         raise _another_update(request, next)
     if request.label_key not in next.selector:
         raise RolloutError(f"the update in progress was begun with another deployment_label_key than {request.label_key}",
-                           where=_where(request), next_command=f"look at the selector of {next.name}, and name its key")
+                           where=request.where, next_command=f"look at the selector of {next.name}, and name its key")
 
 
 def _has_other_goal(request: Request, next: Controller, wanted: Json) -> bool:
@@ -409,7 +416,7 @@ def _refuse_without_room(request: Request, foo: Controller, next: Controller, de
     size = sum(len(text.encode()) for pair in {**foo.annotations, **marks}.items() for text in pair)
     if size > identity.ANNOTATIONS_LIMIT:
         raise RolloutError(f"its annotations leave no room for those of the update: {size} bytes together, and the API server "
-                           f"takes {identity.ANNOTATIONS_LIMIT}", where=_where(request),
+                           f"takes {identity.ANNOTATIONS_LIMIT}", where=request.where,
                            next_command=f"remove some from it: kubectl -n {request.namespace} get rc {foo.name} -o yaml")
 
 
@@ -418,12 +425,12 @@ def _refuse_users_label(request: Request, foo: Controller) -> None:
     value = own_label(request, foo)
     if request.label_key != identity.DEPLOYMENT_LABEL and value is not None and not identity.is_label_value(value):
         raise RolloutError(f"the label {request.label_key}={value} is the controller's own: the update would give it another "
-                           f"value; choose another deployment_label_key", where=_where(request))
+                           f"value; choose another deployment_label_key", where=request.where)
 
 
 def _refuse_next(request: Request, foo: Controller) -> None:
     if foo.is_next and foo.partner:
-        raise RolloutError(f"it is the next controller of an update of {foo.partner}: name that one", where=_where(request),
+        raise RolloutError(f"it is the next controller of an update of {foo.partner}: name that one", where=request.where,
                            next_command=dataclasses.replace(request, name=foo.partner).command())
 
 
@@ -438,7 +445,7 @@ def _refuse_stranger(request: Request, foo: Controller, next: Controller) -> Non
     raise RolloutError(
         f"{next.name} exists and is not this update's next controller: it is one {of}; it has {next.replicas} replicas "
         f"of {_images(next.images)}",
-        where=_where(request),
+        where=request.where,
         next_command=f"kubectl -n {request.namespace} get rc {next.name} -o yaml (delete it only if its pods are not needed, "
         "or give another next_name)",
     )
@@ -453,7 +460,7 @@ def _another_update(request: Request, next: Controller, foo: Controller | None =
     return RolloutError(
         f"another update is in progress: to {_images(next.images)} ({next.name}, {next.available} of {next.replicas} "
         f"available); finish it or roll it back first",
-        where=_where(request),
+        where=request.where,
         next_command=f"{resume}   or   {back}",
     )
 
@@ -463,7 +470,7 @@ def _nothing_to_roll_back(request: Request, foo: Controller) -> RolloutError:
     last = f" The last update, from {_images(before)}, has ended" if before else ""
     return RolloutError(
         f"there is no update in progress to roll back.{last}" + (": update to the earlier image to go back" if last else ""),
-        where=_where(request),
+        where=request.where,
         next_command=request.command(State.UPDATED, before or {"": "THE-EARLIER-IMAGE"}),
     )
 
@@ -473,21 +480,17 @@ def _interrupted_kubectl(request: Request, seen: Observed) -> RolloutError:
     if foo is None:
         return RolloutError(
             f"kubectl rolling-update was interrupted when it had deleted it: {names} has the pods and was to get its name",
-            where=_where(request),
+            where=request.where,
             next_command=f"kubectl -n {request.namespace} annotate rc {names} {identity.KUBECTL_SOURCE}-   and update {names}")
     size = foo.annotations.get("kubectl.kubernetes.io/original-replicas", foo.replicas)
     return RolloutError(
         f"kubectl rolling-update was interrupted: {names} holds a part of its pods; finish that with the same kubectl, or "
         f"go back by hand",
-        where=_where(request),
+        where=request.where,
         next_command=f"kubectl -n {request.namespace} scale rc {request.name} --replicas={size}; kubectl -n "
         f"{request.namespace} delete rc {names}; kubectl -n {request.namespace} annotate rc {request.name} "
         f"{identity.KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-",
     )
-
-
-def _where(request: Request) -> str:
-    return f"ReplicationController {request.namespace}/{request.name}"
 
 
 def _images(images: t.Mapping[str, str]) -> str:

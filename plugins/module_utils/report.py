@@ -11,9 +11,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import identity, surroundings
-from .observed import Controller, Observed
-from .request import Request, State, differ_in_images_only
+from . import deployment, identity, surroundings
+from .observed import Controller, Deployment, Observed
+from .request import Request, State, differ_in_images_only, images_of
 from .steps import Step
 
 Json = dict[str, t.Any]
@@ -32,23 +32,29 @@ def rollout(seen: Observed) -> Json:
     phase, direction = "complete", None
     if foo and identity.TAKEOVER in foo.annotations:
         phase, direction = "taking_over", "forward"
-    elif foo and next and next.partner == foo.name or foo and foo.is_marked:
+    elif foo and (foo.is_marked or next and next.partner == foo.name):
         phase = "progressing" if foo.paused is None else "paused"
         direction = "back" if foo.desired else "forward"
     elif foo is None and next and next.is_marked:
         phase, direction = "progressing", "forward"
     began = (next or survivor).last_rollout if survivor else {}
-    if direction == "back" and foo:
+    if foo and (direction == "back" or isinstance(foo, Deployment)):
         began = foo.last_rollout
+    controller_numbers, next_numbers = _both(seen)
     return {
         "phase": phase,
         "direction": direction,
-        "controller": _numbers(foo),
-        "next": _numbers(next) if next and phase != "complete" else None,
+        "controller": controller_numbers,
+        "next": next_numbers if phase != "complete" else None,
         "desired": _goal(foo, next),
         "since": began.get("time") if phase != "complete" else None,
         "last_rollout": _last(survivor) if survivor and phase == "complete" else None,
     }
+
+
+def history(seen: Observed) -> list[Json]:
+    """The templates that one can go back to, the newest first."""
+    return [{"revision": it.number, "images": images_of(it.template), "time": it.time, "who": it.who} for it in seen.history]
 
 
 def commands(seen: Observed, namespace: str) -> Json:
@@ -58,18 +64,21 @@ def commands(seen: Observed, namespace: str) -> Json:
         return {"resume_command": None, "rollback_command": None}
     name = foo.name if foo else next.partner or next.name
     before, after = (foo.images if foo else {}), (next or foo).images
-    key, given_name = identity.DEPLOYMENT_LABEL, None
-    if foo and foo.takeover:
+    key, given_name, old = identity.DEPLOYMENT_LABEL, None, foo
+    if isinstance(foo, Deployment):
+        before, after, key = foo.last_rollout.get("from") or {}, foo.images, identity.HASH_LABEL
+        old = {it.name: it for it in seen.sets}.get(foo.last_rollout.get("set"))
+    elif foo and foo.takeover:
         before, after, key = foo.takeover.get("from", {}), foo.images, foo.takeover.get("label", key)
     elif foo and next:
         differing = [each for each, value in next.selector.items() if foo.selector.get(each) != value]
         key = key if key in differing or not differing else differing[0]
         given_name = None if next.name == identity.next_name(name, next.selector.get(key, "")) else next.name
-    request = Request(name=name, namespace=namespace, next_name=given_name, label_key=key)
+    request = Request(name=name, namespace=namespace, kind=(foo or next).kind, next_name=given_name, label_key=key)
     back = request.command(State.ROLLED_BACK)
     changed = {container: image for container, image in after.items() if before.get(container) != image}
     forward = dataclasses.replace(request, images=changed).command()
-    if foo and next and not foo.takeover and not differ_in_images_only(foo.template, next.template, key):
+    if old and next and not old.takeover and not differ_in_images_only(old.template, next.template, key):
         forward = "run the task that began it"
     return {"resume_command": back if state["direction"] == "back" else forward,
             "rollback_command": None if state["phase"] == "taking_over" or foo is None else back}
@@ -77,7 +86,7 @@ def commands(seen: Observed, namespace: str) -> Json:
 
 def images(start: Observed, end: Observed) -> Json:
     """The images of the user's pods before the update and now."""
-    mark = start.foo.takeover if start.foo else None
+    mark = (start.foo.takeover or getattr(start.foo, "rollout", None)) if start.foo else None
     before, after = start.foo or start.next, end.foo or end.next
     return {"before": mark.get("from", {}) if mark else before.images if before else {},
             "after": after.images if after else {}}
@@ -91,8 +100,9 @@ def bounds(request: Request, start: Observed, budgets: t.Iterable[Json]) -> Json
     desired = _goal(start.foo, start.next)
     if desired is None:
         return {"floor": None, "ceiling": None}
-    surge, unavailable = surroundings.pace(request, budgets, desired)
-    available = sum(it.available for it in (start.foo, start.next) if it)
+    surge, unavailable = (deployment.fenceposts(request, start.foo) if isinstance(start.foo, Deployment)
+                          else surroundings.pace(request, budgets, desired))
+    available = sum(it["available"] for it in _both(start) if it)
     return {"floor": max(0, min(desired - unavailable, available)), "ceiling": desired + surge}
 
 
@@ -101,7 +111,8 @@ def add_sample(sizes: list[Json], seen: Observed, at: str, is_end: bool = False)
 
     When there are too many, every second one goes, but for the first and the last.
     """
-    sample = {"phase": rollout(seen)["phase"], "controller": _size(seen.foo), "next": _size(seen.next)}
+    controller, next = map(_size, _both(seen))
+    sample = {"phase": rollout(seen)["phase"], "controller": controller, "next": next}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
         return
     sizes.append({"at": at, **sample})
@@ -122,8 +133,8 @@ def entry(step: Step, at: str) -> Json:
 
 
 def event(foo: Controller, namespace: str, kind: str, reason: str, message: str, now: str) -> Json:
-    """An Event, for `kubectl describe rc`; kind is Normal or Warning."""
-    involved = {"apiVersion": "v1", "kind": "ReplicationController", "name": foo.name, "namespace": namespace, "uid": foo.uid}
+    """An Event, for `kubectl describe`; kind is Normal or Warning."""
+    involved = {"apiVersion": foo.kind.api_version, "kind": str(foo.kind), "name": foo.name, "namespace": namespace, "uid": foo.uid}
     return {"apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{foo.name[:200]}.", "namespace": namespace},
             "involvedObject": involved, "type": kind, "reason": reason, "message": message[:1000], "count": 1,
             "firstTimestamp": now, "lastTimestamp": now, "source": {"component": "baton.kubernetes"}}
@@ -135,6 +146,8 @@ def line(step: Step) -> str:
         change = f"{step.before} -> {step.after} replicas"
     elif step.action == "create":
         change = f"with {_images(step.after)}"
+    elif step.action == "update":
+        change = f"{_images(step.before)} -> {_images(step.after)}"
     elif step.action == "rename":
         change = f"takes over {_images(step.after)}"
     elif step.action == "delete":
@@ -159,10 +172,14 @@ def sentence(request: Request, seen: Observed) -> str:
     survivor = seen.foo or seen.next
     if survivor is None:
         return f"{request.name} is gone"
-    done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with"}[request.state]
+    done = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with",
+            "migrated": "is a Deployment now, with"}[request.state]
     if survivor.paused is not None and seen.next:
-        return (f"{request.name} is paused at {survivor.paused} of {survivor.original} replicas of {_images(seen.next.images)} "
-                f"({seen.next.name}), beside {survivor.replicas} of {_images(survivor.images)}")
+        beside, old = survivor.replicas, survivor.images
+        if isinstance(survivor, Deployment):
+            beside, old = seen.old_pods, survivor.last_rollout["from"]
+        return (f"{request.name} is paused at {survivor.paused} of {_goal(survivor, None)} replicas of {_images(seen.next.images)} "
+                f"({seen.next.name}), beside {beside} of {_images(old)}")
     taken = f" takes the place of {request.name} and" if survivor.name != request.name else ""
     return (f"{survivor.name}{taken} {done} {_images(survivor.images)}: "
             f"{survivor.available} of {survivor.replicas} replicas available")
@@ -178,7 +195,7 @@ def pod(item: Json, is_new: bool) -> Json:
 
 def _last(it: Controller) -> Json | None:
     """The record of the last update, without what is only for the next task to compare."""
-    return {field: value for field, value in it.last_rollout.items() if field != "request"} or None
+    return {field: value for field, value in it.last_rollout.items() if field not in ("request", "template")} or None
 
 
 def standing(seen: Observed) -> str:
@@ -192,8 +209,28 @@ def _numbers(it: Controller | None) -> Json | None:
     return {"name": it.name, "uid": it.uid, "replicas": it.replicas, "available": it.available, "images": it.images}
 
 
-def _size(it: Controller | None) -> Json | None:
-    return {"replicas": it.replicas, "available": it.available} if it else None
+def _size(numbers: Json | None) -> Json | None:
+    return {field: numbers[field] for field in ("replicas", "available")} if numbers else None
+
+
+def _both(seen: Observed) -> tuple[Json | None, Json | None]:
+    """The user's controller and the next one in numbers.
+
+    Those of a Deployment in the middle of an update are its ReplicaSets: what it had, and what it is to have.
+    """
+    foo = seen.foo
+    if not isinstance(foo, Deployment):
+        return _numbers(foo), _numbers(seen.next)
+    if not foo.is_marked:
+        return _numbers(foo), None
+    others = [it for it in seen.sets if it is not seen.next]
+    left = {"name": others[-1].name if others else foo.name, "uid": others[-1].uid if others else foo.uid,
+            "replicas": sum(it.replicas for it in others), "available": sum(it.available for it in others),
+            "images": foo.last_rollout.get("from") or {}}
+    whole = {"name": foo.name, "uid": foo.uid}
+    if foo.desired:  # on its way back
+        return {**(_numbers(seen.next) or _numbers(foo) or {}), **whole}, left
+    return {**left, **whole}, _numbers(seen.next)
 
 
 def _goal(foo: Controller | None, next: Controller | None) -> int | None:

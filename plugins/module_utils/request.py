@@ -14,6 +14,7 @@ import typing as t
 
 from . import identity
 from .errors import RolloutError
+from .kinds import ROLLED, Kind
 from .thresholds import Size
 
 Json = dict[str, t.Any]
@@ -27,6 +28,7 @@ ARGUMENT_SPEC: Json = dict(
     max_failures=dict(type="str", default="0"),
     order_annotation=dict(type="str"),
     namespace=dict(type="str", default="default"),
+    kind=dict(type="str", choices=[str(kind) for kind in ROLLED], default=str(Kind.REPLICATION_CONTROLLER)),
     next_name=dict(type="str"),
     image=dict(type="str"),
     container=dict(type="str"),
@@ -34,10 +36,13 @@ ARGUMENT_SPEC: Json = dict(
     template=dict(type="dict"),
     definition=dict(type="raw"),
     src=dict(type="path"),
-    state=dict(type="str", choices=["updated", "rolled_back", "restarted"], default="updated"),
+    state=dict(type="str", choices=["updated", "rolled_back", "restarted", "migrated"], default="updated"),
+    to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
+    release_owner=dict(type="bool", default=False),
+    to_revision=dict(type="int"),
     deployment_label_key=dict(type="str", default=identity.DEPLOYMENT_LABEL, no_log=False),
-    max_surge=dict(type="str", default="1"),
-    max_unavailable=dict(type="str", default="0"),
+    max_surge=dict(type="str"),
+    max_unavailable=dict(type="str"),
     min_ready_seconds=dict(type="int"),
     update_period=dict(type="float", default=0),
     progress_deadline=dict(type="float", default=600),
@@ -55,6 +60,8 @@ ARGUMENT_SPEC: Json = dict(
 
 #: The ways to say what the next pods look like; one of them at a time.
 CHANGES = ("image", "images", "template", "definition", "src")
+#: What the server's own controller, which steps a Deployment, has no place for.
+NOT_OF_DEPLOYMENTS = ("next_name", "max_steps", "update_period")
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -71,6 +78,8 @@ class State(enum.StrEnum):
     ROLLED_BACK = "rolled_back"
     #: Every pod is new, from the same template.
     RESTARTED = "restarted"
+    #: The pods are a Deployment's.
+    MIGRATED = "migrated"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +89,7 @@ class Request:
     name: str
     namespace: str = "default"
     state: State = State.UPDATED
+    kind: Kind = Kind.REPLICATION_CONTROLLER
     #: The user's name for the next controller; the first one is then deleted at the end instead of taken over.
     next_name: str | None = None
     #: Images by container name; a key of "" stands for "the container that this image belongs to".
@@ -88,9 +98,15 @@ class Request:
     template: Json | None = None
     #: A whole next controller, as `kubectl rolling-update -f` took it.
     definition: Json | None = None
+    #: The revision of the history that a rollback goes back to; None undoes the update in progress.
+    to_revision: int | None = None
+    #: Whether a controller that another object controls may be taken from it, to be migrated.
+    releases_owner: bool = False
     label_key: str = identity.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
+    #: Whether one of these two was given; a Deployment has its own otherwise.
+    gives_pace: bool = False
     #: Seconds a new pod must be ready to count as available; None keeps what the controller has.
     min_ready_seconds: int | None = None
     #: Seconds between two turns.
@@ -115,6 +131,11 @@ class Request:
     lock: bool = True
     #: Seconds to wait for another task that holds it.
     lock_timeout: float = 0
+
+    @property
+    def where(self) -> str:
+        """The user's controller, for an error."""
+        return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
     def asks_the_server(self) -> bool:
@@ -152,20 +173,27 @@ class Request:
         """Tells whether two tasks ask for the same pods, whatever the controller looks like at that moment."""
         return identity.digest([self.state, dict(self.images), self.template, self.definition])
 
-    def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None) -> str:
-        """The ad-hoc command that a user types next: this task again, or with another state or other images."""
+    def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None,
+                to_revision: int | None = None) -> str:
+        """The ad-hoc command that a user types next: this task again, or with another state, other images or a revision."""
         options: Json = {"name": self.name}
+        if self.kind is not Kind.REPLICATION_CONTROLLER:
+            options["kind"] = str(self.kind)
         if self.namespace != "default":
             options["namespace"] = self.namespace
         if self.next_name and images is None:
             options["next_name"] = self.next_name
-        if self.label_key != identity.DEPLOYMENT_LABEL:
+        if self.label_key not in (identity.DEPLOYMENT_LABEL, identity.HASH_LABEL):
             options["deployment_label_key"] = self.label_key
         if not self.lock:
             options["lock"] = "false"
         state = state or self.state
         if state is not State.UPDATED:
             options["state"] = str(state)
+            to_revision = to_revision or (self.to_revision if state is self.state else None)
+            options |= {"to_revision": to_revision} if to_revision else {}
+            options |= {"to_kind": str(Kind.DEPLOYMENT)} if state is State.MIGRATED else {}
+            options |= {"release_owner": "true"} if state is State.MIGRATED and self.releases_owner else {}
         else:
             images = self.images if images is None else images
             if len(images) == 1:
@@ -200,7 +228,7 @@ class Request:
         Raises RolloutError with one sentence for whatever makes no sense.
         """
         given = {key: value for key, value in params.items() if value is not None and value != "" and value != {}}
-        state = State(given.get("state", State.UPDATED))
+        state, kind = State(given.get("state", State.UPDATED)), Kind(given.get("kind", Kind.REPLICATION_CONTROLLER))
         changes = [option for option in CHANGES if option in given]
         if state is State.UPDATED and not changes:
             raise RolloutError("nothing to update: give one of image, images, template, definition or src")
@@ -208,13 +236,23 @@ class Request:
             raise RolloutError(f"{' and '.join(changes)} are both given: say what changes in one way only")
         if state is State.RESTARTED and changes:
             raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use state=updated")
+        _refuse_migration(state, kind, given, changes)
+        to_revision = given.get("to_revision")
+        if to_revision is not None and state is not State.ROLLED_BACK:
+            raise RolloutError("to_revision is for state=rolled_back")
+        if to_revision is not None and to_revision < 1:
+            raise RolloutError(f"to_revision {to_revision} is no revision's number: the first one is 1")
+        if to_revision is not None and kind is not Kind.DEPLOYMENT:
+            raise RolloutError("to_revision is for kind=Deployment, whose history the server keeps")
         if "container" in given and "image" not in given:
             raise RolloutError("container is given without image")
 
         name = _name("name", given.get("name", ""))
-        definition = _definition(given)
+        definition = _definition(given, kind)
         next_name = given.get("next_name")
-        if definition is not None and definition["metadata"].get("name"):
+        if kind is Kind.DEPLOYMENT:
+            _refuse_for_deployment(name, given, definition)
+        elif definition is not None and definition["metadata"].get("name"):
             defined_name = definition["metadata"]["name"]
             if next_name not in (None, defined_name):
                 raise RolloutError(f"next_name is {next_name} and the definition is named {defined_name}: give one name")
@@ -254,13 +292,17 @@ class Request:
             name=name,
             namespace=namespace,
             state=state,
+            kind=kind,
             next_name=next_name,
             images=images,
             template=_json("template", given.get("template")),
             definition=definition,
-            label_key=_label_key(params.get("deployment_label_key")),
+            to_revision=to_revision,
+            releases_owner=given.get("release_owner", False),
+            label_key=_label_key(params.get("deployment_label_key")) if kind is not Kind.DEPLOYMENT else identity.HASH_LABEL,
             max_surge=max_surge,
             max_unavailable=max_unavailable,
+            gives_pace=bool({"max_surge", "max_unavailable"} & given.keys()),
             min_ready_seconds=min_ready_seconds,
             update_period=_not_negative("update_period", given.get("update_period", 0)),
             progress_deadline=progress_deadline,
@@ -330,7 +372,32 @@ def _container_for(image: str, containers: list[Json], controller: str) -> str:
     )
 
 
-def _definition(given: Json) -> Json | None:
+def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence[str]) -> None:
+    """Refuse what makes no sense with state=migrated, or without it."""
+    if state is not State.MIGRATED:
+        for option in ("to_kind", "release_owner"):
+            if given.get(option):
+                raise RolloutError(f"{option} is for state=migrated")
+        return
+    if "to_kind" not in given:
+        raise RolloutError(f"state=migrated needs to_kind={Kind.DEPLOYMENT}")
+    if kind is not Kind.REPLICATION_CONTROLLER:
+        raise RolloutError(f"state=migrated is for a {Kind.REPLICATION_CONTROLLER}: a {kind} is none")
+    if changes:
+        raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
+
+
+def _refuse_for_deployment(name: str, given: Json, definition: Json | None) -> None:
+    """Refuse what a Deployment cannot do: its pods are another ReplicaSet's, and the server's controller changes the sizes."""
+    for option in NOT_OF_DEPLOYMENTS:
+        if given.get(option):
+            raise RolloutError(f"{option} is not for kind=Deployment, whose steps are the server's: leave it out")
+    defined_name = definition["metadata"].get("name", name) if definition else name
+    if defined_name != name:
+        raise RolloutError(f"the definition is named {defined_name}, the task is for {name}: a Deployment keeps its name")
+
+
+def _definition(given: Json, kind: Kind) -> Json | None:
     source = "src" if "src" in given else "definition"
     text = given.get("definition")
     if "src" in given:
@@ -350,11 +417,11 @@ def _definition(given: Json) -> Json | None:
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise RolloutError(f"{source} is not YAML", why=" ".join(str(error).split())) from error
     if len(documents) != 1:
-        raise RolloutError(f"{source} holds {len(documents)} documents: it must be one ReplicationController")
+        raise RolloutError(f"{source} holds {len(documents)} documents: it must be one {kind}")
     definition = documents[0]
-    kind = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
-    if kind != "ReplicationController":
-        raise RolloutError(f"{source} is of kind {kind}: it must be a ReplicationController")
+    found = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
+    if found != kind:
+        raise RolloutError(f"{source} is of kind {found}: it must be a {kind}")
     metadata, spec = definition.get("metadata") or {}, definition.get("spec") or {}
     template = spec.get("template") if isinstance(spec, dict) else None
     if not isinstance(metadata, dict) or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
@@ -362,6 +429,8 @@ def _definition(given: Json) -> Json | None:
     _json(source, definition)
     inner = template.get("metadata") or {}
     labels, selector = inner.get("labels") if isinstance(inner, dict) else inner, spec.get("selector")
+    if kind is not Kind.REPLICATION_CONTROLLER and isinstance(selector, dict):
+        selector = selector.get("matchLabels")
     for field, value in (("metadata.labels", metadata.get("labels")), ("metadata.annotations", metadata.get("annotations")),
                          ("spec.selector", selector), ("spec.template.metadata.labels", labels)):
         texts = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())

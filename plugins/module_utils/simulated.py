@@ -15,7 +15,8 @@ from __future__ import annotations
 import itertools
 import typing as t
 
-from .observed import Controller
+from .kinds import Kind
+from .observed import NEVER, Controller
 from .steps import Create, Delete, Patch, Write, keys
 from .takeover import CLOSED
 
@@ -53,7 +54,8 @@ class TestFailed(Exception):
 class SimulatedCluster:
     """The controllers of one namespace and their pods."""
 
-    def __init__(self, items: t.Iterable[Json] = ()) -> None:
+    def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER) -> None:
+        self.kind = kind
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         #: What the controller manager knows of each controller, by name.
         self.seen: dict[str, Json] = dict(self.items)
@@ -61,12 +63,12 @@ class SimulatedCluster:
         self.unseen: list[tuple[str, Json | None]] = []
         self.pods: list[Pod] = []
         for item in self.items.values():
-            it = Controller.from_api(item)
+            it = Controller.from_api(item, kind)
             self.pods += [_pod(it, ready=number < it.available) for number in range(it.current)]
 
     def copy(self) -> SimulatedCluster:
         """An independent cluster in the same state."""
-        other = SimulatedCluster()
+        other = SimulatedCluster(kind=self.kind)
         other.items, other.seen = dict(self.items), dict(self.seen)
         other.unseen, other.pods = list(self.unseen), list(self.pods)
         return other
@@ -74,7 +76,7 @@ class SimulatedCluster:
     # What a client sees and does
 
     def controllers(self) -> dict[str, Controller]:
-        return {name: Controller.from_api(item) for name, item in self.items.items()}
+        return {name: Controller.from_api(item, self.kind) for name, item in self.items.items()}
 
     def orphans(self, selector: Json) -> int:
         return sum(pod.owner == "" and selector.items() <= dict(pod.labels).items() for pod in self.pods)
@@ -202,7 +204,7 @@ class SimulatedCluster:
                 others.append(pod)
         ready = sum(pod.ready for pod in mine)
         status = {"observedGeneration": self.seen[name]["metadata"].get("generation", 1), "replicas": len(mine),
-                  "readyReplicas": ready, "availableReplicas": ready}
+                  "readyReplicas": ready, "availableReplicas": 0 if it.min_ready_seconds == NEVER else ready}
         if not it.is_deleting:
             mine.sort(key=lambda pod: not pod.ready)
             missing = 0 if it.template["spec"].get("priorityClassName") == CLOSED else it.replicas - len(mine)

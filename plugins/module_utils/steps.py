@@ -15,6 +15,7 @@ import enum
 import typing as t
 
 from . import identity
+from .kinds import Kind
 from .observed import Controller
 
 Json = dict[str, t.Any]
@@ -30,9 +31,12 @@ class Action(enum.StrEnum):
     RESTORE = "restore"
     DELETE = "delete"
     FREEZE = "freeze"
+    UPDATE = "update"
+    PACE = "pace"
+    LABEL = "label"
 
 
-CONTROLLER, AUTOSCALER = "ReplicationController", "HorizontalPodAutoscaler"
+CONTROLLER, AUTOSCALER = str(Kind.REPLICATION_CONTROLLER), "HorizontalPodAutoscaler"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +53,10 @@ class Create:
     """A new controller; refused by the server (409) when one of that name exists."""
 
     manifest: Json
-    kind: t.ClassVar[str] = CONTROLLER
+
+    @property
+    def kind(self) -> str:
+        return self.manifest["kind"]
 
     @property
     def name(self) -> str:
@@ -63,10 +70,23 @@ class Delete:
     name: str
     policy: t.Literal["Orphan", "Background"]
     preconditions: Json
-    kind: t.ClassVar[str] = CONTROLLER
+    kind: str = CONTROLLER
 
 
-Write: t.TypeAlias = "Patch | Create | Delete"
+@dataclasses.dataclass(frozen=True)
+class PatchAll:
+    """The same JSON patch of several objects; those that are gone or refuse it are left for the next look."""
+
+    names: tuple[str, ...]
+    operations: tuple[Json, ...]
+    kind: str
+
+    @property
+    def name(self) -> str:
+        return f"{len(self.names)} {self.kind}s"
+
+
+Write: t.TypeAlias = "Patch | PatchAll | Create | Delete"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +124,7 @@ Decision: t.TypeAlias = "Step | Wait | Done"
 
 def patch(controller: Controller, *operations: Json) -> Patch:
     """A patch of exactly this object: one of the same name that was created anew is refused."""
-    return Patch(controller.name, (test("/metadata/uid", controller.uid), *operations))
+    return Patch(controller.name, (test("/metadata/uid", controller.uid), *operations), controller.kind)
 
 
 def test(path: str, value: t.Any) -> Json:

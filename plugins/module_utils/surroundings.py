@@ -25,6 +25,7 @@ from .fields import mapping as _map
 from .fields import number as _number
 from .fields import text as _text
 from .fields import values as _list
+from .kinds import Kind
 from .observed import Controller
 from .request import Request
 from .thresholds import grow_to, resolve_fenceposts
@@ -63,9 +64,9 @@ def warnings(request: Request, foo: Controller, wanted: Json, around: Surroundin
     return [sentence for check in checks for sentence in check(update)]
 
 
-def autoscaler_of(name: str, autoscalers: t.Iterable[Json] | None) -> Json | None:
-    """The HorizontalPodAutoscaler that sets the size of the ReplicationController of that name."""
-    return next(iter(_autoscalers_of(name, autoscalers)), None)
+def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:
+    """The HorizontalPodAutoscaler that sets the size of the user's controller."""
+    return next(iter(_autoscalers_of(request, autoscalers)), None)
 
 
 def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
@@ -206,7 +207,14 @@ def _needed(update: _Update, surge: int) -> Amounts:
     now, then = _counted(update.foo.template), _counted(update.wanted)
     growth = {resource: max(0, amount - (now[resource] or amount)) for resource, amount in then.items()}
     pods = {resource: surge * amount + (update.desired - surge) * growth[resource] for resource, amount in then.items()}
-    return Amounts({**pods, "replicationcontrollers": 1, "count/replicationcontrollers": 1})
+    return Amounts({**pods, **_counted_kind(update.request.kind)})
+
+
+def _counted_kind(kind: Kind) -> Json:
+    """The controller of the next pods; of another kind than the core group's it counts by one name only."""
+    if kind is Kind.REPLICATION_CONTROLLER:
+        return {"replicationcontrollers": 1, "count/replicationcontrollers": 1}
+    return {"count/replicasets.apps": 1}
 
 
 def _missing(quota: Json, needed: Amounts) -> Amounts:
@@ -259,7 +267,7 @@ def _budgets(update: _Update) -> t.Iterator[str]:
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:
     """More than one HorizontalPodAutoscaler for foo, of which Kubernetes itself follows none."""
-    names = [_name(each) for each in _autoscalers_of(update.foo.name, update.around.autoscalers)]
+    names = [_name(each) for each in _autoscalers_of(update.request, update.around.autoscalers)]
     if len(names) > 1:
         yield (f"HorizontalPodAutoscalers {_and(names)} each set the size of {update.foo.name}: Kubernetes follows none of them "
                f"(AmbiguousSelector), and any of them may undo what the update sets. Keep one: {update.kubectl} delete hpa "
@@ -444,10 +452,10 @@ def _scaled(value: t.Any, total: int, otherwise: int) -> int:
     return -(-int(percent[1]) * total // 100) if percent else otherwise
 
 
-def _autoscalers_of(name: str, autoscalers: t.Iterable[Json] | None) -> list[Json]:
+def _autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
     targets = [(each, _map(each, "spec", "scaleTargetRef")) for each in autoscalers or ()]
-    return [each for each, target in targets if target.get("kind") == "ReplicationController" and target.get("name") == name
-            and target.get("apiVersion") in ("v1", "", None)]
+    return [each for each, target in targets if target.get("kind") == request.kind and target.get("name") == request.name
+            and _text(target, "apiVersion").rpartition("/")[0] == request.kind.group]
 
 
 #: Operators of matchExpressions: whether labels with that value (None: no such key) satisfy one with those values.

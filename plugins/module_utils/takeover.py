@@ -98,7 +98,7 @@ def finish(request: Request, seen: Observed) -> Decision:
     if not mark or not complete:
         raise RolloutError(
             f"the annotation {identity.TAKEOVER} cannot be read, so the takeover cannot be finished",
-            where=f"ReplicationController {request.namespace}/{foo.name}",
+            where=request.where,
             next_command=f"kubectl -n {request.namespace} get rc {foo.name} -o yaml",
         )
     if foo.selector == mark["selector"]:

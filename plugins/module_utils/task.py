@@ -13,6 +13,7 @@ from . import driver, fleet, report
 from .caller import Caller
 from .connection import Connection
 from .gateway import KubernetesGateway, SimulatedGateway
+from .kinds import Kind
 from .observed import Observed, observe
 from .request import Request, State
 
@@ -47,8 +48,8 @@ def look(params: Json, diff: bool) -> Json | None:
 def _open(params: Json) -> tuple[fleet.Fleet | None, KubernetesGateway]:
     """Whether the task is for many controllers, and its way to the API server."""
     many = fleet.Fleet.from_params(params)
-    namespace = Request.from_params({**params, "name": params.get("name") or "any"}).namespace
-    return many, KubernetesGateway(Connection(params, os.environ), namespace, watches_pods=many is None)
+    request = Request.from_params({**params, "name": params.get("name") or "any"})
+    return many, KubernetesGateway(Connection(params, os.environ), request.namespace, request.kind, watches_pods=many is None)
 
 
 def _run(many: fleet.Fleet | None, params: Json, gateway: KubernetesGateway, say: t.Callable[[str], None],
@@ -62,29 +63,34 @@ def _simulate(many: fleet.Fleet | None, params: Json, gateway: KubernetesGateway
     if many:
         return fleet.simulate(many, many.requests(params, gateway), gateway)
     clock = driver.StandingClock()
-    return driver.run(Request.from_params(params), SimulatedGateway(gateway, clock.sleep), clock)
+    request = Request.from_params(params)
+    return driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
 
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
     namespace, name = params["namespace"] or "default", params["name"]  # "": an empty answer of an AWX survey
-    Request.from_params({"name": name or "any", "namespace": namespace, "state": State.ROLLED_BACK})  # refuses what is no name
-    gateway = KubernetesGateway(Connection(params, os.environ), namespace)
-    controllers = gateway.controllers()
+    kind = Kind(params["kind"] or Kind.REPLICATION_CONTROLLER)
+    # Refuses what is no name.
+    Request.from_params({"name": name or "any", "namespace": namespace, "state": State.ROLLED_BACK})
+    gateway = KubernetesGateway(Connection(params, os.environ), namespace, kind)
+    controllers, sets = gateway.controllers(), gateway.replica_sets()
     nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
     names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})
     rollouts = []
     for each in names:
-        seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK))
+        seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK, kind), sets)
         if seen.foo or seen.next:
             pods = {"pods": _pods(gateway, seen)} if params.get("pods") else {}
-            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace), **pods})
+            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace),
+                             "history": report.history(seen), **pods})
     return {"changed": False, "rollouts": rollouts}
 
 
 def _pods(gateway: KubernetesGateway, seen: Observed) -> list[Json]:
     """The pods of a controller and of its next one, those that are going left out."""
-    return [report.pod(item, is_new=it is seen.next) for it in (seen.next, seen.foo) if it for item in gateway.pods(it)
+    owners = (seen.next, *(it for it in seen.sets if it.current and it is not seen.next), None if seen.sets else seen.foo)
+    return [report.pod(item, is_new=it is seen.next) for it in owners if it for item in gateway.pods(it)
             if "deletionTimestamp" not in item["metadata"]]
 
 

@@ -19,6 +19,24 @@ class Size(t.NamedTuple):
     value: int
     percent: bool = False
 
+    @classmethod
+    def from_api(cls, value: int | str) -> Size:
+        """What the API has as a number, or as a text with a percentage.
+
+        >>> Size.from_api(3), Size.from_api("25%")
+        (Size(value=3, percent=False), Size(value=25, percent=True))
+        """
+        text = str(value)
+        return cls(int(text.removesuffix("%")), percent=text.endswith("%"))
+
+    @property
+    def for_api(self) -> int | str:
+        """
+        >>> Size(3).for_api, Size(25, percent=True).for_api
+        (3, '25%')
+        """
+        return f"{self.value}%" if self.percent else self.value
+
     def of(self, desired: int, *, round_up: bool) -> int:
         """The number of replicas it stands for.
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rolling_update
-short_description: Roll a ReplicationController from one pod template to another, resumably
+short_description: Roll a ReplicationController or a Deployment from one pod template to another, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController step by step by pods with another image or template, without losing a pod,
-    a request or the controller itself.
+  - Replaces the pods of a ReplicationController or a Deployment step by step by pods with another image or template, without
+    losing a pod, a request or the controller itself.
   - The task may be killed at any moment. Run it again and it goes on from where the cluster stands.
   - Needs nothing in the cluster. What it must remember stands on the controllers themselves, as annotations.
 author:
@@ -32,16 +32,16 @@ attributes:
 options:
   name:
     description:
-      - Name of the ReplicationController. Exactly one of O(name), O(names) and O(label_selectors) says what is rolled.
+      - Name of the controller. Exactly one of O(name), O(names) and O(label_selectors) says what is rolled.
     type: str
   names:
     description:
-      - Names of several ReplicationControllers, rolled in this order, at most O(concurrency) at once.
+      - Names of several controllers, rolled in this order, at most O(concurrency) at once.
     type: list
     elements: str
   label_selectors:
     description:
-      - Label selectors that all must match; each ReplicationController of the namespace that does is rolled.
+      - Label selectors that all must match; each controller of the kind in the namespace that does is rolled.
       - With O(image) and no O(container), those that do not run another image of the same repository are skipped; with
         O(state=rolled_back), those that no update is in progress of.
     type: list
@@ -68,6 +68,14 @@ options:
       - Their namespace.
     type: str
     default: default
+  kind:
+    description:
+      - Its kind.
+      - A V(Deployment) is stepped by the server's own controller. This module gives it the template, watches, explains, and goes
+        back; with O(pause_at) it stands exactly there. O(next_name), O(max_steps) and O(update_period) are not for it.
+    type: str
+    choices: [ReplicationController, Deployment]
+    default: ReplicationController
   state:
     description:
       - V(updated) brings the controller's pods to the wanted template. An interrupted update goes on, also one that was being
@@ -75,9 +83,22 @@ options:
       - V(rolled_back) undoes an update in progress, an interrupted one as well. What the pods were to become is then ignored, so
         that the same task can be given with another O(state).
       - V(restarted) replaces all pods by new ones from the same template.
+      - V(migrated) makes the pods of a ReplicationController those of a Deployment of the same name, without creating, deleting or
+        restarting one. O(max_surge) and O(max_unavailable) become its strategy if one of them is given.
     type: str
-    choices: [updated, rolled_back, restarted]
+    choices: [updated, rolled_back, restarted, migrated]
     default: updated
+  to_kind:
+    description:
+      - With O(state=migrated), what becomes of the controller.
+    type: str
+    choices: [Deployment]
+  release_owner:
+    description:
+      - With O(state=migrated), whether a controller that another object controls (an OpenShift DeploymentConfig) may be taken from
+        it. See to it first that this object does nothing any more, since it would make another controller.
+    type: bool
+    default: false
   image:
     description:
       - The new image. Exactly one of O(image), O(images), O(template), O(definition) and O(src) says what changes.
@@ -100,6 +121,7 @@ options:
       - A whole next ReplicationController, as text or as a dictionary, as C(kubectl rolling-update -f) took it.
       - Its name is used as O(next_name). Without a name, the controller is taken over and keeps its own.
       - The size is the present one's, whatever the definition says.
+      - With O(kind=Deployment) it is a Deployment of the same name, of which the pod template counts and nothing else.
     type: raw
   src:
     description:
@@ -111,21 +133,28 @@ options:
       - Without it, the new pods' controller has a name of its own during the update, and at the end the present controller
         takes over its pods.
     type: str
+  to_revision:
+    description:
+      - With O(state=rolled_back), the number of the revision to go back to, also after an update has ended.
+        M(baton.kubernetes.rolling_update_info) lists them. The server gives its template a new number then.
+      - For O(kind=Deployment), whose history the server keeps.
+    type: int
   deployment_label_key:
     description:
-      - Key of the label that tells the old pods from the new ones.
+      - Key of the label that tells the old pods from the new ones. Those of a Deployment have one by the server.
     type: str
     default: kubernetes.io/deployment
   max_surge:
     description:
       - Replicas over the present size that may exist during the update, as a number or a percentage (rounded up).
+      - V(1) by default. A Deployment goes by its own strategy if neither this nor O(max_unavailable) is given, and has it back
+        after the update.
     type: str
-    default: "1"
   max_unavailable:
     description:
       - Replicas under the present size that may be unavailable during the update, as a number or a percentage (rounded down).
+      - V(0) by default, for a Deployment only if O(max_surge) is given.
     type: str
-    default: "0"
   min_ready_seconds:
     description:
       - Seconds that a new pod must be ready to count as available. The controller's own value by default.
@@ -167,6 +196,7 @@ options:
       - End the task well when there are that many new pods, as a number or a percentage of the size (rounded up); a canary.
       - The same task with a higher value, or without one, goes on from there. With O(state=rolled_back) it goes back.
       - With V(100%) all pods are new, and the takeover is still to come.
+      - Pods of a paused Deployment count when they are ready, whatever O(min_ready_seconds) says.
     type: str
   max_steps:
     description:
@@ -238,10 +268,30 @@ EXAMPLES = r"""
     pause_at: 10%
     on_failure: rollback
 
+- name: The same for a Deployment
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: Deployment
+    image: myimage:v2
+    pause_at: 10%
+
 - name: Go back, from wherever the update stands
   baton.kubernetes.rolling_update:
     name: foo
     state: rolled_back
+
+- name: Go back to an earlier template, as rolling_update_info lists them
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: Deployment
+    state: rolled_back
+    to_revision: 3
+
+- name: Turn a ReplicationController into a Deployment that has the same pods
+  baton.kubernetes.rolling_update:
+    name: foo
+    state: migrated
+    to_kind: Deployment
 
 - name: Change more than the image
   baton.kubernetes.rolling_update:
@@ -327,8 +377,11 @@ steps:
         - What was done. V(create), V(scale) and V(delete) a controller; V(annotate) it with where the update stands;
           V(rename) when the present controller gets the new template, V(restore) when it gets its size back.
         - V(freeze) and V(restore) a HorizontalPodAutoscaler, before the first change of a size and before the end.
+        - V(label) the pods of a controller that is migrated, and its template.
+        - V(update) a Deployment's template, V(pace) how far the server's controller may go on with it. Each V(scale) of a
+          ReplicaSet is then the server's.
       type: str
-      choices: [annotate, create, scale, rename, restore, delete, freeze]
+      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, label]
     kind:
       description: Kind of the object.
       type: str

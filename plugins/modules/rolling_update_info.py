@@ -10,7 +10,7 @@ module: rolling_update_info
 short_description: Tell where the rolling updates of a namespace stand
 version_added: 0.1.0
 description:
-  - Tells for one ReplicationController, or for all of a namespace, whether an update is in progress, how far it is, and what to
+  - Tells for one controller, or for all of a kind in a namespace, whether an update is in progress, how far it is, and what to
     type to go on or to go back.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
@@ -29,7 +29,7 @@ attributes:
 options:
   name:
     description:
-      - Name of the ReplicationController; of all in the namespace if not given.
+      - Name of the controller; all in the namespace if not given.
     type: str
   namespace:
     description:
@@ -41,6 +41,12 @@ options:
       - Whether to tell the pods as well, at most 500 of each controller.
     type: bool
     default: false
+  kind:
+    description:
+      - The kind of the controllers.
+    type: str
+    choices: [ReplicationController, Deployment]
+    default: ReplicationController
 seealso:
   - module: baton.kubernetes.rolling_update
 """
@@ -114,14 +120,33 @@ rollouts:
         is_new:
           description: Whether it belongs to the next controller of an update in progress.
           type: bool
+    history:
+      description: The templates that a Deployment has had and O(baton.kubernetes.rolling_update#module:to_revision) can go back to,
+        the newest first, as far as the server keeps them (C(revisionHistoryLimit)).
+      type: list
+      elements: dict
+      contains:
+        revision:
+          description: The number.
+          type: int
+        images:
+          description: Images by container.
+          type: dict
+        time:
+          description: When it was first there, in RFC 3339.
+          type: str
+        who:
+          description: Who has updated to it, where that is known.
+          type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import connection, task
+from ansible_collections.baton.kubernetes.plugins.module_utils import connection, request, task
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 
-ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="default"), pods=dict(type="bool", default=False))
+ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="default"), pods=dict(type="bool", default=False),
+                     kind=request.ARGUMENT_SPEC["kind"])
 
 
 def main() -> None:

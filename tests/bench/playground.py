@@ -112,7 +112,7 @@ class Playground:
 
         before, began = self._ours.so_far(), time.perf_counter()
         request = Request.from_params(task)
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
         read = _count_bytes(gateway)
         try:
             result = driver.run(request, gateway, driver.Clock(), say)

@@ -44,10 +44,14 @@ class Flow:
 
     #: Two ends are the same if they are so after this.
     comparable: Callable[[Json | str], Json | str] = lambda end: end
+    #: Pods more than asked for that there may be.
+    surge: int = 1
 
     @property
     def expected(self) -> set[str]:
-        """The controllers of which one must always be there."""
+        """The ReplicationControllers of which one must always be there; nobody may delete a Deployment, or migrate without it."""
+        if {"kind", "to_kind"} & self.task.keys():
+            return set()
         return {"foo", *([self.task["next_name"]] if "next_name" in self.task else [])}
 
 
@@ -113,6 +117,30 @@ RESTART = {"state": "restarted"}
 TAKEOVER = Flow("update with takeover", updated_before, UPDATE, BACK, half_way(UPDATE))
 NEXT_NAME = Flow("next_name given", updated_before, NAMED, BACK, half_way(NAMED))
 
+DEPLOYMENT = {"kind": "Deployment"}
+UPDATE_DEPLOYMENT, BACK_DEPLOYMENT = {**UPDATE, **DEPLOYMENT}, {**BACK, **DEPLOYMENT}
+PAUSE_DEPLOYMENT = {**UPDATE_DEPLOYMENT, "pause_at": "1"}
+
+
+def deployment(world: World) -> None:
+    """A Deployment foo as a user creates it."""
+    world.namespace.make_deployment(REPLICAS)
+
+
+def paused_deployment(world: World) -> None:
+    """The same, paused with one new pod."""
+    deployment(world)
+    ended = world.run(PAUSE_DEPLOYMENT)
+    assert ended.is_well, ended.last_words
+
+
+def of_deployment(name: str, task: Json, back: Json, begin: Callable[[World], None] = deployment) -> Flow:
+    """The server's controller counts sizes: a pod that is still to be deleted may be there beside all that it allows."""
+    return Flow(name, begin, task, back, paused_deployment, surge=2)
+
+
+PAUSE = of_deployment("Deployment, to a pause", PAUSE_DEPLOYMENT, BACK_DEPLOYMENT)
+
 FLOWS = [
     TAKEOVER,
     Flow("first update of foo", never_updated, UPDATE, BACK, half_way(UPDATE, never_updated)),
@@ -120,4 +148,9 @@ FLOWS = [
     Flow("rolled back half way", half_way(UPDATE), BACK, UPDATE, half_way(UPDATE)),
     Flow("restart", updated_before, RESTART, BACK, half_way(RESTART), whichever_restart),
     Flow("foo lost half way", foo_lost, UPDATE, BACK),
+    Flow("migrated to a Deployment", never_updated, {"state": "migrated", "to_kind": "Deployment"}, {**BACK, **DEPLOYMENT}),
+    of_deployment("Deployment", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT),
+    PAUSE,
+    of_deployment("Deployment, on from a pause", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT, paused_deployment),
+    of_deployment("Deployment, back from a pause", BACK_DEPLOYMENT, UPDATE_DEPLOYMENT, paused_deployment),
 ]

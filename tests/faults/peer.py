@@ -70,7 +70,7 @@ def kinds(broken: list[str]) -> list[str]:
 def what_an_undisturbed_run_breaks(world: World, client: Client) -> list[str]:
     world.clear()
     FLOW.begin(world)
-    world.judge.begin(REPLICAS, FLOW.expected)
+    world.judge.begin(REPLICAS, FLOW.expected, FLOW.surge)
     ended = world.run(FLOW.task, client=client)
     if not ended.is_well:
         raise SystemExit(f"kubectl fails undisturbed: {ended.last_words}")

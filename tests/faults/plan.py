@@ -3,7 +3,8 @@
 
 """All series, the longest first so that none is left alone at the end.
 
-What takes up time is tried in one flow only: Events, and with a next_name, where the reads are the same, only what concerns writes.
+What takes up time is tried in one flow only: Events, and with a next_name or a Deployment, where the reads are the same, only what
+concerns writes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import dataclasses
 
 import peer
 from clients import ansible
-from flows import FLOWS, NEXT_NAME, TAKEOVER
+from flows import FLOWS, NEXT_NAME, PAUSE, TAKEOVER
 from injected import FAULTS, FOR_GOOD, WATCH_FAULTS, Kind, any_change, any_json_patch, any_step, any_write
 from series import References, Series, crash, disturb, disturb_watch
 
@@ -33,5 +34,5 @@ def series(with_peer: bool) -> list[Series]:
         *(disturb_watch(TAKEOVER, references, name) for name in WATCH_FAULTS),
         *(crash(flow, references, turns_round=turns_round) for flow in FLOWS for turns_round in (False, True)),
         *(disturb(TAKEOVER, references, kind) for kind in FAULTS),
-        *(disturb(NEXT_NAME, references, each) for each in map(at_steps_only, FAULTS) if each),
+        *(disturb(flow, references, each) for flow in (NEXT_NAME, PAUSE) for each in map(at_steps_only, FAULTS) if each),
     ]

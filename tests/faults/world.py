@@ -18,7 +18,7 @@ from typing import Any
 from clients import TASK, Client, Ended, Program, module
 from injected import TOUCHED
 from kubernetes.client.exceptions import ApiException
-from namespace import Namespace, Observer, eventually, is_ready, manifest, uids
+from namespace import Namespace, Observer, eventually, is_ready, manifest, role, uids
 from proxy import Proxy, Script
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
@@ -30,10 +30,6 @@ STRANGERS = {
     "neighbour": {"app": "foo-2", identity.DEPLOYMENT_LABEL: "0123456789"},
 }
 """Controllers of somebody else, with labels like foo's and one pod each."""
-
-SURGE = 1
-"""Pods more than asked for, by the default of max_surge."""
-
 
 class Blind(Exception):
     """The judge's own watch was cut in the middle of a point, which has shown nothing then."""
@@ -51,8 +47,11 @@ class Judge(Observer):
         #: How foo was found missing without anything that describes it.
         self.undescribed: list[str] = []
 
-    def begin(self, replicas: int, expected: set[str]) -> None:
-        """Start anew, from a namespace at rest; expected are the controllers that may be there in place of foo."""
+    def begin(self, replicas: int, expected: set[str], surge: int) -> None:
+        """Start anew, from a namespace at rest; expected are the controllers that may be there in place of foo.
+
+        surge is how many pods more than asked for there may be.
+        """
         if self.errors:
             self.errors.clear()
             self._controllers.clear()
@@ -61,7 +60,7 @@ class Judge(Observer):
         self._sees(lambda: self._ready() == uids(pods) and sorted(self._controllers) == self.namespace.rcs())
         strangers = len(STRANGERS)
         self._floor = min(replicas, len(pods) - strangers) + strangers
-        self._ceiling = replicas + SURGE + strangers
+        self._ceiling = replicas + surge + strangers
         self._strangers = self._look_at_strangers()
         self._is_expected = expected
         self.before = set(self.created)
@@ -135,6 +134,7 @@ class World:
         with self._stack:
             self.namespace = Namespace(self._kubeconfig, self._title)
             self._stack.callback(self.namespace.delete)
+            self.namespace.allow(role("baton-migration"), "baton-migration")
             for name, labels in STRANGERS.items():
                 body = manifest(1, name=name)
                 body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = labels
@@ -165,13 +165,17 @@ class World:
         """Remove everything but the strangers."""
         for name in set(self.namespace.rcs()) - STRANGERS.keys():
             self.namespace.remove(name)
+        for item in self.namespace.deployments():
+            self.namespace.remove_deployment(item["metadata"]["name"])
         for pod in self.namespace.pods():
             if not is_strangers(pod):
                 with contextlib.suppress(ApiException):  # its controller's garbage collector may be faster
                     self.namespace.remove(pod["metadata"]["name"], "pods")
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
         self.namespace._call("DELETE", leases)
-        eventually(lambda: all(map(is_strangers, self.namespace.pods())) and len(self.namespace.rcs()) == len(STRANGERS),
+        self.namespace._call("DELETE", self.namespace._apps("controllerrevisions"))
+        eventually(lambda: (all(map(is_strangers, self.namespace.pods())) and len(self.namespace.rcs()) == len(STRANGERS)
+                            and not self.namespace.sets()),
                    "an empty namespace")
 
     def run(self, params: Json, script: Script | None = None, client: Client = module, program: Program | None = None) -> Ended:
@@ -191,7 +195,7 @@ class World:
         """Wait until every controller has as many pods as it wants, all ready."""
 
         def rests() -> bool:
-            items = [self.namespace.rc(name) or {} for name in self.namespace.rcs()]
+            items = [*(self.namespace.rc(name) or {} for name in self.namespace.rcs()), *self.namespace.sets()]
             counts = [(item["spec"]["replicas"], item["status"].get("replicas", 0), item["status"].get("availableReplicas", 0))
                       for item in filter(None, items)]
             return all(len(set(each)) == 1 for each in counts) and sum(each[0] for each in counts) == len(self.namespace.pods())

@@ -28,7 +28,7 @@ from urllib3.exceptions import HTTPError
 from ansible_collections.baton.kubernetes.plugins.module_utils import driver, identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
 
 Json = dict[str, t.Any]
 
@@ -185,13 +185,59 @@ class Namespace:
 
         eventually(gone, f"the end of {name}")
 
+    # Deployments
+
+    def deployment(self, name: str = "foo") -> Json | None:
+        return self._get_apps("deployments", name)
+
+    def _apps(self, resource: str, name: str = "") -> str:
+        return f"/apis/apps/v1/namespaces/{self.name}/{resource}" + (f"/{name}" if name else "")
+
+    def _get_apps(self, resource: str, name: str) -> Json | None:
+        try:
+            return self._call("GET", self._apps(resource, name))
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def deployments(self) -> list[Json]:
+        return self._call("GET", self._apps("deployments"))["items"]
+
+    def remove_deployment(self, name: str = "foo") -> None:
+        self._call("DELETE", self._apps("deployments", name), {"propagationPolicy": "Background"})
+
+    def sets(self) -> list[Json]:
+        """The ReplicaSets, the oldest first."""
+        items = self._call("GET", self._apps("replicasets"))["items"]
+        return sorted(items, key=lambda item: int(item["metadata"].get("annotations", {}).get(identity.REVISION, 0)))
+
+    def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **spec: t.Any) -> Json:
+        """A Deployment with all its pods ready."""
+        body: Json = manifest(replicas, image, name)
+        body |= {"apiVersion": "apps/v1", "kind": "Deployment",
+                 "spec": {**body["spec"], "selector": {"matchLabels": body["spec"]["selector"]}, **spec}}
+        self._call("POST", self._apps("deployments"), body)
+        eventually(lambda: self.is_rolled_out(name), f"{replicas} replicas of {name}", seconds=120)
+        return t.cast(Json, self.deployment(name))
+
+    def is_rolled_out(self, name: str = "foo") -> bool:
+        """As kubectl rollout status has it."""
+        item = t.cast(Json, self.deployment(name))
+        status, replicas = item["status"], item["spec"]["replicas"]
+        counts = [status.get(field, 0) for field in ("updatedReplicas", "replicas", "availableReplicas")]
+        return status.get("observedGeneration") == item["metadata"]["generation"] and counts == [replicas] * 3
+
+    def patch_deployment(self, body: Json, name: str = "foo") -> Json:
+        return self._call("PATCH", self._apps("deployments", name), body, "application/strategic-merge-patch+json")
+
     # The code under test
 
     def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, say: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
         """Run the module's work in this process; the result has the requests that were sent as well."""
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
         if kill:
             kill(gateway)
         try:
@@ -206,10 +252,10 @@ class Namespace:
 
     def check(self, **params: t.Any) -> Json:
         """The same in check mode."""
-        gateway = self.gateway()
         request = Request.from_params({"name": "foo", "namespace": self.name, **params})
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
         clock = driver.StandingClock()
-        result = driver.run(request, SimulatedGateway(gateway, clock.sleep), clock)
+        result = driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
         return {**result, "requests": gateway.requests}
 
     def gateway(self, **params: t.Any) -> KubernetesGateway:
@@ -221,11 +267,13 @@ class Namespace:
     def end_state(self) -> Json:
         """What two runs that end alike have in common: controllers without times, pods by owner, labels and image."""
         controllers = {}
-        for name in self.rcs():
-            item = t.cast(Json, self.rc(name))
+        for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments():
+            name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
+            annotations.pop(identity.REVISION, None)  # counts how often a template was turned to
             last = json.loads(annotations.pop(identity.LAST_ROLLOUT, "{}"))
-            last.pop("time", None)
+            for each in ("time", "revision"):
+                last.pop(each, None)
             controllers[name] = {"spec": item["spec"], "labels": item["metadata"]["labels"], "annotations": annotations,
                                  "last": last}
         pods = sorted(
@@ -336,11 +384,11 @@ class Observer:
             self.controllers_deleted.append(item["metadata"]["name"])
 
 
-def role() -> list[Json]:
-    """The rules of the Role in docs/permissions.md: the one source of what the collection is allowed to do."""
+def role(name: str = "baton") -> list[Json]:
+    """The rules of a Role in docs/permissions.md: the one source of what the collection is allowed to do."""
     blocks = re.findall(r"```yaml\n(.*?)```", PERMISSIONS.read_text(encoding="utf-8"), re.DOTALL)
     documents = [document for block in blocks for document in yaml.safe_load_all(block)]
-    (found,) = (document for document in documents if document["kind"] == "Role")
+    (found,) = (document for document in documents if (document["kind"], document["metadata"]["name"]) == ("Role", name))
     return found["rules"]
 
 

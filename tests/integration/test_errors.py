@@ -30,16 +30,18 @@ def refused(namespace, **params) -> RolloutError:
 def test_no_such_controller_says_what_else_has_that_name(namespace):
     """As far as it is allowed to look."""
     template = manifest()["spec"]["template"]
-    namespace._call("POST", f"/apis/apps/v1/namespaces/{namespace.name}/deployments", {
-        "metadata": {"name": "foo"},
-        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "foo"}}, "template": template}})
+    for resource in ("deployments", "daemonsets"):
+        replicas = {"replicas": 0} if resource == "deployments" else {}
+        namespace._call("POST", f"/apis/apps/v1/namespaces/{namespace.name}/{resource}", {
+            "metadata": {"name": "foo"}, "spec": {**replicas, "selector": {"matchLabels": {"app": "foo"}}, "template": template}})
 
     message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
-    assert refused(namespace, image="myimage:v2").message == f"{message}."
+    there_is = f"{message}: there is a Deployment foo: kind=Deployment"
+    assert refused(namespace, image="myimage:v2").message == f"{there_is}."
 
-    namespace.allow([{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]}], "look-at-deployments")
-    assert refused(namespace, image="myimage:v2").message == f"{message}: there is a Deployment foo."
+    namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}], "look-at-daemonsets")
+    assert refused(namespace, image="myimage:v2").message == f"{there_is} and a DaemonSet foo."
 
 
 def test_a_namespace_that_is_not_there_is_named(namespace):

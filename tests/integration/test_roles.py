@@ -269,3 +269,29 @@ def test_many_controllers_go_through_the_stages_together(namespace, playbooks, s
     playbooks.bump(**wanted)
     assert versions(namespace) == (0, 8) and namespace.rcs() == names
     assert [each["name"] for each in playbooks.told["results"]] == names * 3
+
+
+def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
+    namespace.make_deployment(REPLICAS)
+
+    playbooks.bump(kind="Deployment")
+
+    assert shop.asked == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
+    assert namespace.is_rolled_out() and playbooks.told["outcome"] == "updated"
+    assert stages_of(playbooks.told) == [(stage, "passed", ["passed"]) for stage in STAGES]
+    assert playbooks.told["previous_images"] == {"web": "myimage:v1"}
+
+    playbooks.run("rollback", kind="Deployment", to_revision=1)
+    assert namespace.is_rolled_out() and versions(namespace) == (10, 0)
+
+
+def test_a_deployment_goes_back_when_a_check_fails(namespace, playbooks, shop):
+    before = namespace.make_deployment(REPLICAS)
+    shop.broken = {"50%"}
+
+    playbooks.bump(succeeds=False, kind="Deployment")
+
+    assert shop.asked[-1] == ("50%", 5, 5) and versions(namespace) == (10, 0)
+    after = namespace.deployment()["spec"]
+    assert {key: value for key, value in after.items() if key != "paused"} == before["spec"]
+    assert playbooks.told["message"].endswith("foo is rolled back to myimage:v1: 10 of 10 replicas available.")

@@ -43,6 +43,7 @@ def rc(
     current = replicas if current is None else current
     available = current if available is None else available
     return {
+        "kind": "ReplicationController",
         "metadata": {
             "name": name,
             "uid": f"uid of {name}",

@@ -936,8 +936,8 @@ NO = status(404)
 
 
 @pytest.mark.parametrize("answers, expected", [
-    ([shown(), NO, NO, NO], "there is a Deployment foo"),
-    ([shown(), NO, shown(), NO], "there is a Deployment foo and a ReplicaSet foo"),
+    ([shown(), NO, NO, NO], "there is a Deployment foo: kind=Deployment"),
+    ([shown(), shown(), NO, NO], "there is a Deployment foo: kind=Deployment and a ReplicaSet foo"),
     ([NO, NO, NO, shown()], "there is a DaemonSet foo"),
     ([NO, NO, NO, NO, NO], "there is no namespace default"),
     ([NO, NO, NO, NO, shown()], ""),

@@ -11,6 +11,7 @@ import pytest
 from builders import BACK, LABEL, NEXT, UPDATE, look, new, old, rc, record
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, expected_next, observe, own_label
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 
@@ -31,7 +32,8 @@ def test_an_item_with_nothing_but_a_name_and_a_template():
     item = {"metadata": {"name": "foo"}, "spec": {"template": {"spec": {"containers": []}}}}
 
     assert Controller.from_api(item) == Controller(
-        name="foo", uid="", resource_version="", created="", labels={}, annotations={}, owner="", is_deleting=False,
+        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="", labels={}, annotations={}, owner="",
+        owner_uid="", is_deleting=False,
         template={"spec": {"containers": []}}, selector={}, replicas=1, min_ready_seconds=0, is_observed=False, current=0,
         ready=0, available=0, failure="")
 
@@ -41,8 +43,9 @@ def test_an_item_with_everything():
     item["spec"]["minReadySeconds"] = 5
 
     assert Controller.from_api(item) == Controller(
-        name="foo", uid="uid of foo", resource_version="1", created="2026-11-21T10:00:00Z", labels={"app": "foo"},
-        annotations={"note": "x"}, owner="", is_deleting=False, template=rc()["spec"]["template"], selector={"app": "foo"},
+        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="uid of foo", resource_version="1", created="2026-11-21T10:00:00Z",
+        labels={"app": "foo"}, annotations={"note": "x"}, owner="", owner_uid="", is_deleting=False,
+        template=rc()["spec"]["template"], selector={"app": "foo"},
         replicas=4, min_ready_seconds=5, is_observed=True, current=3, ready=2, available=2, failure="")
 
 

@@ -159,6 +159,34 @@ BAD_INPUT = {
     "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline 0 is no number of seconds above 0"),
     "progress_deadline no number": (
         V2 | {"progress_deadline": float("nan")}, "progress_deadline nan is no number of seconds above 0"),
+    "to another kind without migration": (V2 | {"to_kind": "Deployment"}, "to_kind is for state=migrated"),
+    "a migration to nothing": ({"state": "migrated"}, "state=migrated needs to_kind=Deployment"),
+    "a migration of a Deployment": (
+        {"state": "migrated", "to_kind": "Deployment", "kind": "Deployment"},
+        "state=migrated is for a ReplicationController: a Deployment is none"),
+    "a migration to another image": (
+        V2 | {"state": "migrated", "to_kind": "Deployment"},
+        "state=migrated keeps the pods: remove image, and update the Deployment afterwards"),
+    "a revision to update to": (
+        V2 | {"kind": "Deployment", "to_revision": 1}, "to_revision is for state=rolled_back"),
+    "a revision before the first": (
+        {"kind": "Deployment", "state": "rolled_back", "to_revision": 0},
+        "to_revision 0 is no revision's number: the first one is 1"),
+    "a revision where there is no history": (
+        {"state": "rolled_back", "to_revision": 1}, "to_revision is for kind=Deployment, whose history the server keeps"),
+    "a Deployment with another name": (
+        V2 | {"kind": "Deployment", "next_name": "bar"},
+        "next_name is not for kind=Deployment, whose steps are the server's: leave it out"),
+    "a Deployment one step at a time": (
+        V2 | {"kind": "Deployment", "max_steps": 1},
+        "max_steps is not for kind=Deployment, whose steps are the server's: leave it out"),
+    "a Deployment by another kind's definition": (
+        {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
+        "definition is of kind ReplicationController: it must be a Deployment"),
+    "a Deployment by another's definition": (
+        {"kind": "Deployment", "definition": {"kind": "Deployment", "metadata": {"name": "bar"}, "spec": {"template": {
+            "metadata": {"labels": {"app": "foo"}}, "spec": {}}}}},
+        "the definition is named bar, the task is for foo: a Deployment keeps its name"),
     "min_ready_seconds that no deadline allows": (
         V2 | {"min_ready_seconds": 600}, "progress_deadline (600 s) must be greater than min_ready_seconds (600 s)"),
 }
@@ -186,7 +214,7 @@ def test_every_option_arrives():
 
     assert request == Request(
         name="a.b", namespace="prod", next_name="bar", images={"web": "myimage:v2"}, label_key="x.io/y",
-        max_surge=Size(25, percent=True), max_unavailable=Size(3), min_ready_seconds=5, update_period=1.5,
+        max_surge=Size(25, percent=True), max_unavailable=Size(3), gives_pace=True, min_ready_seconds=5, update_period=1.5,
         progress_deadline=60.5)
 
 

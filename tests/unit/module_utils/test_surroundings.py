@@ -506,11 +506,11 @@ def hpa(autoscaler="web", **target):
 def test_the_autoscaler_of_a_controller(target, found):
     mine = hpa(**target)
 
-    assert autoscaler_of("foo", [hpa("other", kind="ReplicaSet"), mine]) == (mine if found else None)
+    assert autoscaler_of(Request(name="foo"), [hpa("other", kind="ReplicaSet"), mine]) == (mine if found else None)
 
 
 def test_autoscalers_that_may_not_be_seen():
-    assert autoscaler_of("foo", None) is None
+    assert autoscaler_of(Request(name="foo"), None) is None
 
 
 @pytest.mark.parametrize("selector, matches", [

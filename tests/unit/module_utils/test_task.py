@@ -58,7 +58,7 @@ def cluster(monkeypatch):
     def make(*items):
         gateways = []
 
-        def gateway(connected, namespace, watches_pods=True):
+        def gateway(connected, namespace, kind, watches_pods=True):
             gateways.append(Gateway(SimulatedCluster(items), namespace))
             return gateways[-1]
 
@@ -141,7 +141,7 @@ def test_the_connection_is_left_after_a_failure_too(cluster):
 
 
 def info(name=None):
-    return task.info({"namespace": "default", "name": name})
+    return task.info({"namespace": "default", "name": name, "kind": "ReplicationController"})
 
 
 def test_info_shows_every_rollout_of_a_namespace_under_the_name_that_the_user_knows(cluster):
@@ -187,4 +187,4 @@ def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
 @pytest.mark.parametrize("name, namespace", [("Foo", "default"), ("foo/../bar", "default"), (None, "../kube-system")])
 def test_info_refuses_what_is_no_name(name, namespace):
     with pytest.raises(RolloutError, match="is no "):
-        task.info({"namespace": namespace, "name": name})
+        task.info({"namespace": namespace, "name": name, "kind": "ReplicationController"})

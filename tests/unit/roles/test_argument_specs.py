@@ -62,7 +62,7 @@ def handed_over(role: str) -> dict:
 
 def as_text(default) -> str | None:
     """A default of the module, as a role that also takes the texts of a survey says it."""
-    return default if default is None else str(default).lower()
+    return str(default).lower() if isinstance(default, bool) else default if default is None else str(default)
 
 
 def test_defaults_are_the_documented_ones(role):
@@ -94,9 +94,10 @@ def test_every_option_is_handed_to_the_module(role):
 def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
     left_out = set(module.ARGUMENT_SPEC) - set(handed_over(role))
 
-    of_other_tasks = {"template", "definition", "src"}
+    of_other_tasks = {"template", "definition", "src", "to_kind", "release_owner"}
+    not_forward = {"to_revision"}
     not_to_go_back = FLEET | {"min_ready_seconds", "on_failure", "pause_at", "max_steps"}
-    assert left_out == of_other_tasks | (not_to_go_back if role == "rollback" else set())
+    assert left_out == of_other_tasks | (not_to_go_back if role == "rollback" else not_forward)
 
 
 def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):

@@ -1,0 +1,259 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a ReplicationController to a Deployment, with the same pods: none is created, deleted or restarted. Pure.
+
+A Deployment takes a ReplicaSet for its own if its selector matches, and for that of its template if the templates are equal but
+for the label pod-template-hash (FindNewReplicaSet, EqualIgnoreHash), whatever that label's value is. So the pods get such a label,
+lose their controller, and are adopted by a ReplicaSet that a Deployment then adopts. What the controller was is kept in a
+ControllerRevision before anything is changed, until the end; whoever runs the same task again goes on from there.
+
+Two clocks are not trusted. The ReplicaSet's template is closed until it has the pods, as in takeover.py: it may be heard of before
+the news that they have no owner. And the Deployment is paused until its ReplicaSet has a revision: so the server's controller says
+that it has seen both, and taken the one for the other's; else it would make another ReplicaSet, with other pods.
+"""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import typing as t
+
+from . import identity, takeover
+from .errors import NoSuchController, RolloutError
+from .kinds import Kind
+from .observed import Controller, Deployment, Migration, Observed, revision_of
+from .request import Request
+from .steps import Action, Create, Decision, Delete, Done, PatchAll, Step, Wait, patch, put, test
+
+Json = dict[str, t.Any]
+
+#: A ControllerRevision (apps/v1) is a place for any JSON that the server keeps and nobody changes.
+REVISION_KIND = "ControllerRevision"
+_PRIORITY = "/spec/template/spec/priorityClassName"
+
+
+class Cluster(t.Protocol):
+    """What has to be looked up; part of a Gateway."""
+
+    def find(self, kind: str, name: str) -> Json | None: ...
+
+    def live_pods(self, selector: Json) -> list[Json]: ...
+
+
+def look(request: Request, foo: Controller | None, cluster: Cluster) -> Observed:
+    """What there is of all that has a part in it."""
+    revision = cluster.find(REVISION_KIND, kept_name(request))
+    kept = revision and revision["data"]
+    value = kept["hash"] if kept else foo and _hash(request, foo)
+    found = cluster.find(Kind.DEPLOYMENT, request.name)
+    deployment = Deployment.from_api(found) if found else None
+    found = cluster.find(Kind.REPLICA_SET, f"{request.name}-{value}") if value else None
+    replica_set = Controller.from_api(found, Kind.REPLICA_SET) if found else None
+    unlabelled, orphans = [], 0
+    if kept:
+        for pod in cluster.live_pods(kept["manifest"]["spec"]["selector"]):
+            metadata = pod["metadata"]
+            owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), None)
+            has_it = metadata["labels"].get(identity.HASH_LABEL) == value
+            orphans += owner is None and has_it
+            if owner == kept["uid"] and not has_it:
+                unlabelled.append(metadata["name"])
+    there = Migration(foo, replica_set, deployment, kept, tuple(sorted(unlabelled)), orphans)
+    return Observed(foo or deployment or replica_set, None, migration=there)
+
+
+def kept_name(request: Request) -> str:
+    """The name of the ControllerRevision."""
+    return identity.next_name(request.name, "migration")
+
+
+def plan(request: Request, seen: Observed) -> Decision:
+    """The next step, or what to wait for, or the end. Raises RolloutError."""
+    there = t.cast(Migration, seen.migration)
+    foo, kept = there.controller, there.kept
+    if kept is None:
+        return _begin(request, seen, there)
+    if foo:
+        return _let_go(request, foo, there, kept)
+    # | gone | - | - | ReplicaSet, closed |
+    if there.replica_set is None:
+        manifest = _replica_set(request, kept)
+        return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=_images(kept))
+    return _take_over(request, there, there.replica_set, kept)
+
+
+def _begin(request: Request, seen: Observed, there: Migration) -> Decision:
+    foo = there.controller
+    # | foo | kept | ReplicaSet, Deployment | step |
+    # | - | - | a Deployment | done, unchanged |
+    if foo is None and there.deployment:
+        return Done(f"{request.name} is a Deployment already")
+    # | - | - | - | error: no such controller |
+    if foo is None:
+        raise NoSuchController(f"there is no such {request.kind}", where=request.where)
+    # | yes | - | an update is in progress, it goes, it is another object's, or one of these names is taken | error |
+    if foo.is_marked:
+        raise RolloutError("an update of it is in progress: finish it or roll it back first", where=request.where)
+    if foo.is_deleting:
+        raise RolloutError("it is being deleted", where=request.where)
+    if foo.owner and not request.releases_owner:
+        raise RolloutError(f"it is controlled by {foo.owner}, which would make another one", where=request.where,
+                           next_command=f"see to it that {foo.owner} does nothing any more (docs/migration.md); then add "
+                           f"release_owner=true to the task")
+    for taken in filter(None, (there.deployment, there.replica_set)):
+        raise RolloutError(f"there is a {taken.kind} {taken.name} already, which is none of this migration", where=request.where,
+                           next_command=f"kubectl -n {request.namespace} get {taken.kind.short} {taken.name}")
+    labels = foo.template["metadata"]["labels"]
+    rivals = [name for name, selector in seen.others.items() if selector and selector.items() <= labels.items()]
+    if rivals:
+        raise RolloutError(f"its pods also match the selector of {', '.join(sorted(rivals))}, which would take them when they "
+                           f"have no owner", where=request.where, next_command="give the two different labels first")
+    # | yes | - | - | keep what it is |
+    manifest = _kept(request, foo)
+    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=foo.images)
+
+
+def _let_go(request: Request, foo: Controller, there: Migration, kept: Json) -> Decision:
+    """While the controller is there: its pods get the label, and lose their controller."""
+    value = kept["hash"]
+    # | another one | yes | | error |
+    if foo.uid != kept["uid"]:
+        raise RolloutError("somebody has created it again in the middle of its migration: the pods are the Deployment's or "
+                           "nobody's", where=request.where,
+                           next_command=f"kubectl -n {request.namespace} delete rc {foo.name}; then: {request.command()}")
+    if foo.is_marked:
+        raise RolloutError("an update of it is in progress: finish it or roll it back first", where=request.where)
+    # | yes | of another template, selector or size | | begin anew: what is kept cannot be changed |
+    known = kept["manifest"]["spec"]
+    if _hash(request, foo) != value or (foo.selector, foo.replicas) != (known["selector"], known["replicas"]):
+        return _forget(request, "it has changed since", is_last=False)
+    if foo.is_deleting:
+        return Wait(f"{foo.name} is gone")
+    # | yes | yes | - | release it, on request; label its template, then its pods |
+    if foo.owner:
+        return Step(Action.ANNOTATE, foo.name, patch(foo, {"op": "remove", "path": "/metadata/ownerReferences"}),
+                    before=foo.owner, after=f"released from {foo.owner}")
+    labels = foo.template["metadata"]["labels"]
+    path = "/spec/template/metadata/labels"
+    if labels.get(identity.HASH_LABEL) != value:
+        return Step(Action.LABEL, foo.name, patch(foo, test(path, labels), put(path, {**labels, identity.HASH_LABEL: value})),
+                    after=f"{identity.HASH_LABEL}={value} in its template")
+    if not foo.is_observed or foo.current != foo.replicas:
+        return Wait(f"{foo.name} {foo.current}/{foo.replicas} pods")
+    if there.unlabelled:
+        operation = put(f"/metadata/labels/{identity.HASH_LABEL}", value)
+        write = PatchAll(there.unlabelled, (operation,), "Pod")
+        return Step(Action.LABEL, write.name, write, after=f"{identity.HASH_LABEL}={value}")
+    # | yes | yes | - | delete it, its pods stay |
+    preconditions = {"uid": foo.uid, "resourceVersion": foo.resource_version}
+    return Step(Action.DELETE, foo.name, Delete(foo.name, "Orphan", preconditions), before=foo.replicas)
+
+
+def _take_over(request: Request, there: Migration, replica_set: Controller, kept: Json) -> Decision:
+    """The ReplicaSet takes the pods, and the Deployment the ReplicaSet."""
+    # | gone | yes | closed, with all pods | open |
+    if takeover.is_closed(replica_set):
+        has_them = replica_set.is_observed and (replica_set.current == replica_set.replicas or there.orphans == 0)
+        if not has_them:
+            return Wait(f"{replica_set.name} {replica_set.current}/{replica_set.replicas} pods")
+        original = kept["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
+        opening = put(_PRIORITY, original) if original else {"op": "remove", "path": _PRIORITY}
+        return Step(Action.RESTORE, replica_set.name, patch(replica_set, test(_PRIORITY, takeover.CLOSED), opening),
+                    before="closed template", after="template")
+    # | gone | yes | open, no Deployment | Deployment, paused |
+    deployment = there.deployment
+    if deployment is None:
+        return Step(Action.CREATE, request.name, Create(_deployment(request, there, kept)), after=_images(kept))
+    if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
+        return Wait(f"the Deployment {deployment.name} has the ReplicaSet {replica_set.name}")
+    # | gone | yes | the ReplicaSet is the Deployment's | unpause |
+    if deployment.settings["paused"]:
+        write = patch(deployment, test("/spec/paused", True), {"op": "remove", "path": "/spec/paused"})
+        return Step(Action.PACE, deployment.name, write, before="paused", after="not paused any more")
+    if not (deployment.is_observed and deployment.updated == deployment.current == deployment.available == deployment.replicas):
+        return Wait(f"{deployment.name} {deployment.available}/{deployment.replicas} available")
+    # | gone | yes | all is well | forget what it was |
+    return _forget(request, "the Deployment has all", is_last=True)
+
+
+def _forget(request: Request, why: str, is_last: bool) -> Step:
+    name = kept_name(request)
+    return Step(Action.DELETE, name, Delete(name, "Background", {}, REVISION_KIND), after=why, is_last=is_last, is_end=is_last)
+
+
+# Manifests
+
+
+def _hash(request: Request, foo: Controller) -> str:
+    """The label's value: any will do, as long as it is the same on every rerun."""
+    return identity.digest(_template(request, foo.template))
+
+
+def _template(request: Request, template: Json) -> Json:
+    """The pod template without the labels that tell pods of one template from those of another."""
+    return identity.without_label(identity.without_label(template, identity.HASH_LABEL), request.label_key)
+
+
+def _selector(request: Request, selector: Json) -> Json:
+    """Without the deployment label as well, unless there is nothing else."""
+    return {key: value for key, value in selector.items() if key != request.label_key} or selector
+
+
+def _kept(request: Request, foo: Controller) -> Json:
+    metadata = {"name": foo.name, "namespace": request.namespace, "labels": foo.labels, "annotations": foo.annotations}
+    spec = {"replicas": foo.replicas, "selector": foo.selector, "minReadySeconds": foo.min_ready_seconds, "template": foo.template}
+    manifest = {"apiVersion": "v1", "kind": str(foo.kind), "metadata": metadata, "spec": spec}
+    return {
+        "apiVersion": "apps/v1", "kind": REVISION_KIND,
+        "metadata": {"name": kept_name(request), "namespace": request.namespace},
+        "revision": 1, "data": {"hash": _hash(request, foo), "uid": foo.uid, "manifest": manifest},
+    }
+
+
+def _replica_set(request: Request, kept: Json) -> Json:
+    spec = kept["manifest"]["spec"]
+    template = identity.with_label(_whole_template(request, spec), identity.HASH_LABEL, kept["hash"])
+    return {
+        "apiVersion": "apps/v1", "kind": str(Kind.REPLICA_SET),
+        "metadata": {"name": f"{request.name}-{kept['hash']}", "namespace": request.namespace,
+                     "labels": template["metadata"]["labels"], "annotations": {}},
+        "spec": {"replicas": spec["replicas"], "minReadySeconds": spec["minReadySeconds"],
+                 "selector": {"matchLabels": {**_selector(request, spec["selector"]), identity.HASH_LABEL: kept["hash"]}},
+                 "template": {**template, "spec": {**template["spec"], "priorityClassName": takeover.CLOSED}}},
+    }
+
+
+def _deployment(request: Request, there: Migration, kept: Json) -> Json:
+    metadata, spec = kept["manifest"]["metadata"], kept["manifest"]["spec"]
+    annotations = {key: value for key, value in metadata["annotations"].items() if key not in identity.NOT_COPIED}
+    pace = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
+    strategy = {"strategy": {"type": "RollingUpdate", "rollingUpdate": pace}} if request.gives_pace else {}
+    size = there.replica_set.replicas if there.replica_set else spec["replicas"]
+    return {
+        "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),
+        "metadata": {"name": request.name, "namespace": request.namespace, "annotations": annotations,
+                     "labels": {key: value for key, value in metadata["labels"].items() if key != request.label_key}},
+        "spec": {"replicas": size, "paused": True, "selector": {"matchLabels": _selector(request, spec["selector"])},
+                 "minReadySeconds": spec["minReadySeconds"], "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
+                 "template": _whole_template(request, spec), **strategy},
+    }
+
+
+def _whole_template(request: Request, spec: Json) -> Json:
+    """The template, with the deployment label only where the selector has nothing else."""
+    template, value = _template(request, spec["template"]), _selector(request, spec["selector"]).get(request.label_key)
+    return identity.with_label(template, request.label_key, value) if value else template
+
+
+def _images(kept: Json) -> dict[str, str]:
+    return {each["name"]: each.get("image", "") for each in kept["manifest"]["spec"]["template"]["spec"]["containers"]}
+
+
+def warning(request: Request, scaler: Json) -> str:
+    """What becomes of an autoscaler of the ReplicationController."""
+    name = scaler["metadata"]["name"]
+    target = identity.canonical({"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": request.name}}})
+    return (f"HorizontalPodAutoscaler {name} scales the ReplicationController {request.name}, which will be no more. Then: kubectl "
+            f"-n {request.namespace} patch hpa {name} --type=merge -p '{target}'")

@@ -1,0 +1,279 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Deployments: the server's own controller makes the steps, and stands still where a pause wants it to."""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+
+import pytest
+from namespace import Killed, dies, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
+
+
+def roll(namespace, **params):
+    return namespace.roll(**{"kind": "Deployment", "image": "myimage:v2", **params})
+
+
+def back(namespace, **params):
+    return namespace.roll(kind="Deployment", state="rolled_back", **params)
+
+
+def versions(namespace):
+    """How many pods run which image."""
+    images = [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()]
+    return images.count("myimage:v1"), images.count("myimage:v2")
+
+
+def settings(item):
+    return {field: item["spec"].get(field) for field in SETTINGS}
+
+
+# The server's controller counts sizes: as many pods as it takes at a time may be still to go beside all that it allows.
+
+
+def test_to_another_image_and_no_write_the_second_time(namespace):
+    before = namespace.make_deployment(4)
+    with namespace.observer() as observer:
+        result = roll(namespace)
+
+    again = roll(namespace)
+    assert namespace.is_rolled_out() and versions(namespace) == (0, 4)
+    assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
+    assert [step["action"] for step in result["steps"]][0] == "update"
+    sizes = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
+    assert {step["name"] for step in sizes} == {item["metadata"]["name"] for item in namespace.sets()}
+    assert result["rollout"]["images"] == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}
+    assert settings(namespace.deployment()) == settings(before)
+    assert observer.fewest_ready >= 3 and observer.most_pods <= 4 + 1 + 1  # 25% of 4, as the Deployment has it
+    assert not again["changed"] and set(again["requests"]) == {"GET"}
+
+
+def test_a_pause_is_exact_and_stands(namespace):
+    before = namespace.make_deployment(20)
+    with namespace.observer() as observer:
+        result = roll(namespace, pause_at="10%")
+        new = set(observer.new)
+        assert versions(namespace) == (18, 2) and len(new) == 2
+        time.sleep(10)
+        assert observer.new == new and versions(namespace) == (18, 2)
+        again = roll(namespace, pause_at="10%")
+        third = roll(namespace, pause_at="50%")
+        assert versions(namespace) == (10, 10) and len(observer.new) == 10
+        done = roll(namespace)
+
+    assert result["rollout"]["phase"] == "paused" and third["rollout"]["phase"] == "paused"
+    name = namespace.sets()[-1]["metadata"]["name"]
+    assert result["msg"] == f"foo is paused at 2 of 20 replicas of myimage:v2 ({name}), beside 18 of myimage:v1"
+    assert not again["changed"] and "paused already" in again["msg"] and not again["requests"]["PATCH"]
+    assert done["rollout"]["phase"] == "complete" and versions(namespace) == (0, 20)
+    assert len(observer.new) == 20 and observer.fewest_ready >= 15 and observer.most_pods <= 20 + 5 + 5
+    assert settings(namespace.deployment()) == settings(before)
+
+
+@pytest.mark.parametrize("pause_at", ["1", "60%", "100%"])
+def test_back_from_a_pause(namespace, pause_at):
+    before = namespace.make_deployment(5)
+    old = uids(namespace.pods())
+    with namespace.observer() as observer:
+        roll(namespace, pause_at=pause_at, max_surge="2")
+        result = back(namespace, max_surge="2")
+
+    again = back(namespace)
+    assert result["changed"] and versions(namespace) == (5, 0) and namespace.is_rolled_out()
+    assert result["msg"] == "foo is rolled back to myimage:v1: 5 of 5 replicas available"
+    assert settings(namespace.deployment()) == settings(before)
+    assert observer.fewest_ready >= 5 and observer.most_pods <= 5 + 2 + 2
+    assert not again["changed"] and not again["requests"]["PATCH"]
+    assert len(old & uids(namespace.pods())) == {"1": 4, "60%": 2, "100%": 0}[pause_at]
+
+
+def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
+    before = namespace.make_deployment(4)
+    to_pause = namespace.check(kind="Deployment", image="myimage:v2", pause_at="50%")
+    result = namespace.check(kind="Deployment", image="myimage:v2")
+
+    assert namespace.deployment()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert set(result["requests"]) == {"GET"} and result["rollout"]["phase"] == "complete"
+    assert to_pause["msg"].startswith("foo is paused at 2 of 4 replicas of myimage:v2")
+    assert sum(step["to"] - step["from"] for step in result["steps"] if step["action"] == "scale") == 0
+
+
+def test_killed_at_any_write_the_same_pause_is_reached(namespace):
+    """From each such death on to the pause, to the next one and to the end, or back."""
+    before = namespace.make_deployment(3)
+    for number in range(1, 100):
+        deaths = 0
+        for after in (False, True):
+            for pause, expected in (("34%", (1, 2)), ("100%", (0, 3))):
+                deaths += _dies(namespace, number, after, pause_at=pause, max_surge="1")
+                roll(namespace, pause_at=pause, max_surge="1")
+                assert versions(namespace) == expected, f"killed at {number}, {after}"
+            deaths += _dies_back(namespace, number, after)
+            back(namespace)
+            assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+        if not deaths:
+            return
+    raise AssertionError("it writes without end")
+
+
+def _dies(namespace, number, after, **params):
+    try:
+        roll(namespace, kill=dies(number, after), **params)
+    except Killed:
+        return 1
+    return 0
+
+
+def _dies_back(namespace, number, after):
+    try:
+        back(namespace, kill=dies(number, after))
+    except Killed:
+        return 1
+    return 0
+
+
+def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
+    before = namespace.make_deployment(3)
+    roll(namespace, pause_at="1")
+    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
+
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace)
+    assert "another update is in progress: to myimage:v3" in caught.value.what
+    assert "in the middle of an update to myimage:v2" in caught.value.what
+    assert namespace.command(kind="Deployment", image="myimage:v3", container="web") in caught.value.next_command
+    assert namespace.deployment()["spec"]["paused"]
+
+    back(namespace)
+    assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+
+
+def test_a_broken_image_is_diagnosed_and_rolled_back(namespace):
+    before = namespace.make_deployment(3)
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, template={"spec": {"containers": [{"name": "web", "image": "myimage:v2"}], "schedulerName": "none"}},
+             image=None, progress_deadline=3, on_failure="rollback")
+    assert "is rolled back to myimage:v1" in caught.value.what
+    assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+
+
+def test_a_restart_replaces_all_pods_once(namespace):
+    namespace.make_deployment(3)
+    before = uids(namespace.pods())
+    result = roll(namespace, image=None, state="restarted")
+    assert result["changed"] and not before & uids(namespace.pods()) and versions(namespace) == (3, 0)
+
+
+def test_what_somebody_sets_during_the_update_stays(namespace):
+    """Also what it was before the update is known no more than by the record."""
+    namespace.make_deployment(3)
+    roll(namespace, pause_at="1")
+    namespace.patch_deployment({"spec": {"progressDeadlineSeconds": 2**31 - 1, "paused": False, "minReadySeconds": 1}})
+    roll(namespace)
+    item = namespace.deployment()
+    assert item["spec"]["minReadySeconds"] == 1 and versions(namespace) == (0, 3)
+    last = json.loads(item["metadata"]["annotations"][identity.LAST_ROLLOUT])
+    assert last["outcome"] == "updated" and "original" not in last
+
+
+def test_paused_by_somebody_it_is_left_alone(namespace):
+    namespace.make_deployment(1, paused=False)
+    namespace.patch_deployment({"spec": {"paused": True}})
+    with pytest.raises(RolloutError, match="it is paused, and not by an update of this collection"):
+        roll(namespace)
+    assert versions(namespace) == (1, 0)
+
+
+def test_back_to_a_revision_as_kubectl_counts_them(namespace):
+    namespace.make_deployment(3)
+    for image in ("myimage:v2", "myimage:v3"):
+        roll(namespace, image=image)
+    (there,) = info(namespace)["rollouts"]
+    assert [(each["revision"], each["images"]["web"]) for each in there["history"]] == [
+        (3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
+
+    result = back(namespace, to_revision=1)
+    again = back(namespace, to_revision=1)
+
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available" and versions(namespace) == (3, 0)
+    assert [each["revision"] for each in info(namespace)["rollouts"][0]["history"]] == [4, 3, 2]
+    assert not again["changed"] and not again["requests"]["PATCH"]
+    with pytest.raises(RolloutError, match="there is no revision 1 of it"):
+        back(namespace, to_revision=2)
+        back(namespace, to_revision=1)
+
+
+def info(namespace):
+    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": "foo", "kind": "Deployment"}
+    return task.info(params)
+
+
+def test_many_of_them_in_one_task_as_ansible_runs_it(namespace, ansible_environment):
+    """The second time it is Ansible's own process that finds nothing to do."""
+    names = [f"foo-{number}" for number in range(4)]
+    for name in names:
+        namespace.make_deployment(2, name=name)
+
+    results = [rolled(namespace, ansible_environment, names=names, kind="Deployment", image="myimage:v2", concurrency=4)
+               for _time in range(2)]
+
+    assert versions(namespace) == (0, 8) and [each["changed"] for each in results] == [True, False]
+    assert results[0]["msg"] == "4 of 4 controllers are as wanted (4 changed)"
+
+
+def rolled(namespace, environment, **options):
+    """The result of an ad-hoc task."""
+    command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
+               json.dumps({"namespace": namespace.name, **options})]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return json.loads(process.stdout.partition("=>")[2])
+
+
+def test_its_autoscaler_does_nothing_until_the_end(namespace):
+    """Also while it is paused, where a change of its size would be shared out to the canary."""
+    namespace.make_deployment(3)
+    path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "foo"}
+    before = namespace._call("POST", path, {"metadata": {"name": "hpa"}, "spec": {
+        "scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5}})["spec"]
+
+    roll(namespace, pause_at="1")
+    frozen = namespace._call("GET", f"{path}/hpa")
+    assert frozen["spec"]["behavior"]["scaleUp"]["selectPolicy"] == "Disabled"
+    roll(namespace)
+
+    after = namespace._call("GET", f"{path}/hpa")
+    assert after["spec"] == before and identity.FROZEN not in (after["metadata"].get("annotations") or {})
+
+
+def test_no_more_requests_for_more_pods(namespace):
+    """But for the server's own steps, of which each is told."""
+    spent = []
+    for replicas in (4, 40):
+        namespace.make_deployment(replicas, name=f"foo-{replicas}")
+        requests = roll(namespace, name=f"foo-{replicas}", record_events=False)["requests"]
+        spent.append(sum(requests.values()))
+    assert max(spent) <= 25, spent
+
+
+def test_what_it_is_in_the_middle_of_is_told_in_the_words_of_any_controller(namespace):
+    namespace.make_deployment(4)
+    roll(namespace, pause_at="25%")
+
+    (there,) = info(namespace)["rollouts"]
+    assert (there["phase"], there["direction"], there["desired"]) == ("paused", "forward", 4)
+    assert (there["controller"]["replicas"], there["controller"]["images"]) == (3, {"web": "myimage:v1"})
+    assert (there["next"]["replicas"], there["next"]["available"], there["next"]["images"]) == (1, 1, {"web": "myimage:v2"})
+    assert there["resume_command"] == namespace.command(kind="Deployment", image="myimage:v2", container="web")
+    assert there["rollback_command"] == namespace.command(kind="Deployment", state="rolled_back")

@@ -1,0 +1,160 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""From a ReplicationController to a Deployment: the pods stay the same."""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import pytest
+from namespace import Killed, after_write, dies, eventually, role, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create
+
+#: Far more than the writes of a migration.
+NEVER = 100
+
+
+@pytest.fixture
+def allowed(namespace):
+    """The namespace, with the Role for migrations too."""
+    namespace.allow(role("baton-migration"), "baton-migration")
+    return namespace
+
+
+def migrate(namespace, **params):
+    return namespace.roll(**{"state": "migrated", "to_kind": "Deployment", **params})
+
+
+def is_migrated(namespace):
+    """Nothing is left but a Deployment with one ReplicaSet."""
+    revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+    return namespace.rcs() == [] and namespace.is_rolled_out() and len(namespace.sets()) == 1 and not revisions
+
+
+@pytest.mark.parametrize("replicas", [0, 3, 100])
+def test_the_pods_are_the_same(allowed, replicas):
+    allowed.make_foo(replicas)
+    before = uids(allowed.pods())
+    with allowed.observer() as observer:
+        result = migrate(allowed)
+        eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
+
+    again = migrate(allowed)
+    assert uids(allowed.pods()) == before and not observer.new and not observer.deleted and not observer.restarts
+    assert result["msg"] == f"foo is a Deployment now, with myimage:v1: {replicas} of {replicas} replicas available"
+    assert not again["changed"] and again["msg"] == "foo is a Deployment already"
+    assert set(again["requests"]) == {"GET"}
+
+
+def test_the_deployment_is_rolled_from_there(allowed):
+    """One that an update had taken over, so that it has the deployment label."""
+    allowed.make_foo(3)
+    allowed.roll(image="myimage:v2")
+    before = uids(allowed.pods())
+    migrate(allowed, max_surge="2")
+    item = allowed.deployment()
+    assert uids(allowed.pods()) == before
+    assert item["spec"]["selector"] == {"matchLabels": {"app": "foo"}} and item["metadata"]["labels"] == {"app": "foo"}
+    assert item["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
+    assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
+
+    allowed.roll(kind="Deployment", image="myimage:v3")
+    assert allowed.is_rolled_out() and len(allowed.pods()) == 3
+    allowed.roll(kind="Deployment", state="rolled_back", to_revision=1)
+    assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, after):
+    for number in range(1, NEVER):
+        allowed.make_foo(2)
+        before = uids(allowed.pods())
+        try:
+            migrate(allowed, kill=dies(number, after))
+        except Killed:
+            pass
+        else:
+            break
+        migrate(allowed)
+        assert uids(allowed.pods()) == before and is_migrated(allowed), f"killed at {number}"
+        allowed.remove_deployment()
+        eventually(lambda: not allowed.pods() and not allowed.sets(), "an empty namespace")
+    assert 8 <= number < NEVER
+
+
+def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
+    before = allowed.make_foo(3)
+    planned = allowed.check(state="migrated", to_kind="Deployment")
+    assert set(planned["requests"]) == {"GET"}
+    assert allowed.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    done = migrate(allowed)
+    told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
+    assert told[0] == told[1]
+
+
+def test_scaled_in_between_it_keeps_that_size(allowed):
+    allowed.make_foo(2)
+
+    def scale():
+        allowed.patch("foo", {"spec": {"replicas": 3}})
+        allowed.until_available("foo", 3)
+
+    migrate(allowed, kill=after_write(2, scale))
+    assert is_migrated(allowed) and len(allowed.pods()) == 3
+
+
+def dies_before_the_replica_set(gateway):
+    """A client that dies when nobody owns the pods."""
+    write = gateway.write
+
+    def deadly(what):
+        if isinstance(what, Create) and what.kind == "ReplicaSet":
+            raise Killed
+        return write(what)
+
+    gateway.write = deadly
+
+
+def test_a_pod_that_dies_without_an_owner_is_replaced(allowed):
+    allowed.make_foo(2)
+    with pytest.raises(Killed):
+        migrate(allowed, kill=dies_before_the_replica_set)
+    allowed.remove(allowed.pods()[0]["metadata"]["name"], "pods")
+    migrate(allowed)
+    assert is_migrated(allowed) and len(allowed.pods()) == 2
+
+
+def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
+    allowed.make_foo(2)
+    allowed.roll(image="myimage:v2", pause_at="1")
+    with pytest.raises(RolloutError, match="an update of it is in progress"):
+        migrate(allowed)
+    allowed.roll(state="rolled_back")
+    allowed.make_deployment(1, name="foo", selector={"matchLabels": {"app": "foo", "of": "it"}}, template={
+        "metadata": {"labels": {"app": "foo", "of": "it"}}, "spec": {"containers": [{"name": "web", "image": "myimage:v1"}]}})
+    with pytest.raises(RolloutError, match="there is a Deployment foo already"):
+        migrate(allowed)
+    assert identity.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
+
+
+def test_one_of_another_object_is_taken_from_it_on_request_only(allowed):
+    owner = allowed.create("configmaps", {"metadata": {"name": "stands-for-it"}})["metadata"]["uid"]
+    stand_in = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stands-for-it", "uid": owner, "controller": True,
+                "blockOwnerDeletion": False}
+    allowed.make_foo(2, ownerReferences=[stand_in])
+    before = uids(allowed.pods())
+    with pytest.raises(RolloutError, match="it is controlled by ConfigMap/stands-for-it"):
+        migrate(allowed)
+    migrate(allowed, release_owner=True)
+    assert is_migrated(allowed) and uids(allowed.pods()) == before
+
+
+def test_without_the_role_it_says_what_is_missing(namespace):
+    namespace.make_foo(1)
+    with pytest.raises(RolloutError, match="permission") as error:
+        migrate(namespace)
+    assert error.value.message and namespace.rcs() == ["foo"]

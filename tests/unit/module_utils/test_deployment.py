@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.planner import pl
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated_deployment import SimulatedDeployments
 from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Done, Step, Wait
-from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size, resolve_fenceposts
+from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
@@ -291,10 +291,6 @@ WISHES = {
 }
 
 
-def ready(it):
-    return sum(pod.ready for pod in it.sets.pods)
-
-
 def step(request, it):
     """One turn of a client; whether it did something."""
     try:
@@ -306,8 +302,12 @@ def step(request, it):
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_floor_and_ceiling_hold_and_a_pause_is_exact(data):
-    """Clients come and go with any wish, the server moves in any order; each wish reaches its end from wherever that leads."""
+def test_the_ceiling_holds_and_a_pause_is_exact(data):
+    """Clients come and go with any wish, the server moves in any order; each wish reaches its end from wherever that leads.
+
+    The floor is not asserted: the server's controller counts on a ReplicaSet's status, which may be older than its size
+    (scaleDownOldReplicaSetsForRollingUpdate), and what it deletes then is not ours to keep.
+    """
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     it = cluster(replicas)
     for _stage in range(data.draw(st.integers(1, 3))):
@@ -318,7 +318,6 @@ def test_floor_and_ceiling_hold_and_a_pause_is_exact(data):
                 it.make(moves[choice % len(moves)])
             else:
                 step(request, it)
-            assert ready(it) >= replicas - resolve_fenceposts(Size(2), Size(1), replicas)[1]
             assert sum(sizes(it).values()) <= replicas + 2
             most_new = foo(it).settings
             if most_new["minReadySeconds"] == NEVER and foo(it).is_observed:

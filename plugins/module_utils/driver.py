@@ -281,8 +281,8 @@ class _Run:
         return seen
 
     def sample(self, is_end: bool = False) -> None:
-        """Keep the sizes of both for the result."""
-        if self.has_begun and self.clock.is_real:
+        """Keep the sizes of both for the result, if they are asked for."""
+        if self.request.return_sizes and self.has_begun and self.clock.is_real:
             report.add_sample(self.sizes, self.seen, self.clock.instant(), is_end)
 
     def observe_migration(self) -> Observed:

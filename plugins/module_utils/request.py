@@ -53,6 +53,7 @@ ARGUMENT_SPEC: Json = dict(
     max_steps=dict(type="int"),
     autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default="freeze"),
     record_events=dict(type="bool", default=True),
+    return_sizes=dict(type="bool", default=False),
     lock=dict(type="bool", default=True),
     lock_timeout=dict(type="float", default=0),
     progress=dict(type="bool", default=True),
@@ -127,6 +128,8 @@ class Request:
     autoscaler: str = "freeze"
     #: Whether each step is told by an Event as well.
     record_events: bool = True
+    #: Whether the result tells the sizes over time.
+    return_sizes: bool = False
     #: Whether to hold the controller's Lease while working.
     lock: bool = True
     #: Seconds to wait for another task that holds it.
@@ -313,6 +316,7 @@ class Request:
             max_steps=max_steps,
             autoscaler=given.get("autoscaler", "freeze"),
             record_events=given.get("record_events", True),
+            return_sizes=given.get("return_sizes", False),
             lock=given.get("lock", True),
             lock_timeout=_not_negative("lock_timeout", given.get("lock_timeout", 0)),
         )

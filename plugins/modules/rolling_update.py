@@ -212,6 +212,11 @@ options:
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
+  return_sizes:
+    description:
+      - Whether RV(sizes) tells the sizes over time, for a picture of the update such as the role image_bump has in its report.
+    type: bool
+    default: false
   record_events:
     description:
       - Whether to record each step as an Event on the controller, for C(kubectl describe rc); none if that is refused.
@@ -403,7 +408,7 @@ sizes:
   description:
     - The sizes of both controllers each time they were seen to have changed, and at the end, for a picture of the update.
     - At most 500; of more, every second one is left out, but for the first and the last.
-    - Empty in check mode, and where there was nothing to do.
+    - Empty unless O(return_sizes) is set, in check mode, and where there was nothing to do.
   returned: always, once the controller has been looked at
   type: list
   elements: dict

@@ -439,9 +439,11 @@ def test_a_failure_is_an_event_too():
 
 # Sizes
 
+SIZES = dataclasses.replace(UPDATE, return_sizes=True)
+
 
 def test_the_sizes_are_told_from_the_beginning_to_the_end():
-    result = Cluster(rc(replicas=2)).run()
+    result = Cluster(rc(replicas=2)).run(SIZES)
 
     sizes = [(each["phase"], *((each[who] or {}).get("replicas") for who in ("controller", "next"))) for each in result["sizes"]]
     assert sizes[0] == ("complete", 2, None) and sizes[-1] == ("complete", 2, None)
@@ -451,19 +453,20 @@ def test_the_sizes_are_told_from_the_beginning_to_the_end():
 
 
 def test_a_failure_tells_the_sizes_too():
-    progress = fails(troubled(rc())).progress
+    progress = fails(troubled(rc()), return_sizes=True).progress
 
     assert progress["sizes"][-1]["next"] == {"replicas": 1, "available": 0}
     assert (progress["rollout"]["floor"], progress["rollout"]["ceiling"]) == (3, 4)
 
 
 def test_there_are_no_sizes_where_nothing_happens():
-    """A converged task, and check mode, where everything would be at the same time."""
+    """A converged task, and check mode, where everything would be at the same time; or where nobody asks for them."""
     cluster = Cluster(rc(image="myimage:v2"))
 
-    assert cluster.run()["sizes"] == []
-    cluster.clock.is_real = False
+    assert cluster.run(SIZES)["sizes"] == []
     assert cluster.run(dataclasses.replace(UPDATE, images={"": "myimage:v3"}))["sizes"] == []
+    cluster.clock.is_real = False
+    assert cluster.run(dataclasses.replace(SIZES, images={"": "myimage:v4"}))["sizes"] == []
 
 
 # The pace

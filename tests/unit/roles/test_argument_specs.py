@@ -22,7 +22,7 @@ OWN = {
 #: Where a role's default is another one than the module's.
 DIFFERENT = {"image_bump": {"on_failure", "names", "label_selectors"}, "rollback": set()}
 #: What a role decides by itself.
-DECIDED = {"image_bump": {"state", "pause_at"}, "rollback": {"state"}}
+DECIDED = {"image_bump": {"return_sizes", "state", "pause_at"}, "rollback": {"state"}}
 #: Options for many controllers.
 FLEET = {"names", "label_selectors", "concurrency", "max_failures", "order_annotation"}
 
@@ -96,7 +96,7 @@ def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
 
     of_other_tasks = {"template", "definition", "src", "to_kind", "release_owner"}
     not_forward = {"to_revision"}
-    not_to_go_back = FLEET | {"min_ready_seconds", "on_failure", "pause_at", "max_steps"}
+    not_to_go_back = FLEET | {"min_ready_seconds", "on_failure", "pause_at", "max_steps", "return_sizes"}
     assert left_out == of_other_tasks | (not_to_go_back if role == "rollback" else not_forward)
 
 

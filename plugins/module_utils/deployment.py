@@ -307,14 +307,17 @@ def _digest(foo: Deployment) -> str:
 
 
 def _is_rolled_out(seen: Observed, foo: Deployment) -> bool:
-    """Every pod asked for is to have the present template, and no other is."""
-    return bool(foo.is_observed and seen.next and seen.next.replicas == foo.replicas
+    """Every pod asked for is to have the present template, and no other is.
+
+    The server's controller need not have seen its last change: on a Deployment each change of an annotation counts as one.
+    """
+    return bool(seen.next and seen.next.replicas == foo.replicas
                 and not any(it.replicas for it in seen.sets if it is not seen.next))
 
 
 def _is_complete(seen: Observed, foo: Deployment) -> bool:
     """As `kubectl rollout status` has it, and the ReplicaSets agree: they are heard of in another watch."""
-    return bool(_is_rolled_out(seen, foo) and seen.next and seen.next.is_settled
+    return bool(foo.is_observed and _is_rolled_out(seen, foo) and seen.next and seen.next.is_settled
                 and foo.updated == foo.current == foo.available == foo.replicas
                 and all(it.is_empty for it in seen.sets if it is not seen.next))
 

@@ -228,6 +228,10 @@ class Namespace:
         counts = [status.get(field, 0) for field in ("updatedReplicas", "replicas", "availableReplicas")]
         return status.get("observedGeneration") == item["metadata"]["generation"] and counts == [replicas] * 3
 
+    def comes_to_be_rolled_out(self) -> bool:
+        """The same, when the server's controller has seen the last annotation."""
+        return eventually(self.is_rolled_out, "a Deployment that is rolled out")
+
     def patch_deployment(self, body: Json, name: str = "foo") -> Json:
         return self._call("PATCH", self._apps("deployments", name), body, "application/strategic-merge-patch+json")
 

@@ -47,7 +47,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace):
         result = roll(namespace)
 
     again = roll(namespace)
-    assert namespace.is_rolled_out() and versions(namespace) == (0, 4)
+    assert namespace.comes_to_be_rolled_out() and versions(namespace) == (0, 4)
     assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
     assert [step["action"] for step in result["steps"]][0] == "update"
     sizes = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
@@ -89,7 +89,7 @@ def test_back_from_a_pause(namespace, pause_at):
         result = back(namespace, max_surge="2")
 
     again = back(namespace)
-    assert result["changed"] and versions(namespace) == (5, 0) and namespace.is_rolled_out()
+    assert result["changed"] and versions(namespace) == (5, 0) and namespace.comes_to_be_rolled_out()
     assert result["msg"] == "foo is rolled back to myimage:v1: 5 of 5 replicas available"
     assert settings(namespace.deployment()) == settings(before)
     assert observer.fewest_ready >= 5 and observer.most_pods <= 5 + 2 + 2

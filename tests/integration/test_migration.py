@@ -32,7 +32,7 @@ def migrate(namespace, **params):
 def is_migrated(namespace):
     """Nothing is left but a Deployment with one ReplicaSet."""
     revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
-    return namespace.rcs() == [] and namespace.is_rolled_out() and len(namespace.sets()) == 1 and not revisions
+    return namespace.rcs() == [] and namespace.comes_to_be_rolled_out() and len(namespace.sets()) == 1 and not revisions
 
 
 @pytest.mark.parametrize("replicas", [0, 3, 100])
@@ -63,7 +63,7 @@ def test_the_deployment_is_rolled_from_there(allowed):
     assert item["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
 
     allowed.roll(kind="Deployment", image="myimage:v3")
-    assert allowed.is_rolled_out() and len(allowed.pods()) == 3
+    assert allowed.comes_to_be_rolled_out() and len(allowed.pods()) == 3
     allowed.roll(kind="Deployment", state="rolled_back", to_revision=1)
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
 

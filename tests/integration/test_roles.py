@@ -277,12 +277,12 @@ def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
     playbooks.bump(kind="Deployment")
 
     assert shop.asked == [("10%", 9, 1), ("50%", 5, 5), ("100%", 0, 10)]
-    assert namespace.is_rolled_out() and playbooks.told["outcome"] == "updated"
+    assert namespace.comes_to_be_rolled_out() and playbooks.told["outcome"] == "updated"
     assert stages_of(playbooks.told) == [(stage, "passed", ["passed"]) for stage in STAGES]
     assert playbooks.told["previous_images"] == {"web": "myimage:v1"}
 
     playbooks.run("rollback", kind="Deployment", to_revision=1)
-    assert namespace.is_rolled_out() and versions(namespace) == (10, 0)
+    assert namespace.comes_to_be_rolled_out() and versions(namespace) == (10, 0)
 
 
 def test_a_deployment_goes_back_when_a_check_fails(namespace, playbooks, shop):

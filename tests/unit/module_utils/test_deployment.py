@@ -109,6 +109,13 @@ def test_an_update_is_one_patch_the_server_s_steps_and_one_patch():
     assert isinstance(decide(UPDATE, it), Done)
 
 
+def test_a_task_right_after_the_last_annotation_has_nothing_to_do():
+    it = cluster()
+    go(UPDATE, it)
+    it.items["foo"]["metadata"]["generation"] += 1
+    assert isinstance(decide(UPDATE, it), Done)
+
+
 def test_what_the_first_patch_assumes():
     decision = decide(UPDATE, cluster())
     tests = {each["path"]: each["value"] for each in decision.write.operations if each["op"] == "test"}

@@ -3,7 +3,7 @@
 
 """`make bench`: what a rolling update costs, side by side with what people would use instead. Prints Markdown.
 
-    .venv/bin/python tests/bench [--runs N] [ROW ...]
+    .venv/bin/python tests/bench [--runs N] [--record] [ROW ...]
 
 Ours and the peer are measured in turns, in one run, on one cluster; a cell is the median. A goal is a ratio, never a number
 of seconds, and missing it is no failure: machines differ, and this one may be busy.
@@ -12,6 +12,7 @@ of seconds, and missing it is no failure: machines differ, and this one may be b
 from __future__ import annotations
 
 import argparse
+import datetime
 import logging
 import os
 import signal
@@ -20,6 +21,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "benchmarks.md"
+MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
 sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster")]
 
 import embedded  # noqa: E402
@@ -31,6 +34,7 @@ from table import printed, settings  # noqa: E402
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/bench", description=__doc__)
     parser.add_argument("--runs", type=int, default=11, metavar="N", help="runs of each, in turns (default: 11)")
+    parser.add_argument("--record", action="store_true", help="write the table to docs/benchmarks.md as well")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"which ones (default: all): {', '.join(ROWS)}")
     options = parser.parse_args()
     unknown = set(options.rows) - ROWS.keys()
@@ -44,6 +48,10 @@ def main() -> int:
         measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]
         text = [*printed(measured), "", *settings(cluster.kubeconfig, options.runs, load)]
     print("\n".join(text))
+    if options.record:
+        head = PAGE.read_text("utf-8").partition(MARK)[0]
+        today = datetime.date.today().isoformat()
+        PAGE.write_text(f"{head}{MARK}\n\nMeasured on {today}.\n\n" + "\n".join(text) + "\n", "utf-8")
     return 0
 
 

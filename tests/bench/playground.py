@@ -41,6 +41,17 @@ class Rolled(NamedTuple):
     steps: int = 0
     #: Of the answers, events of watches included.
     bytes: int = 0
+    #: Seconds of its own processor time, and of waiting for answers to requests.
+    processor: float = 0
+    answers: float = 0
+
+
+class Looked(NamedTuple):
+    """What a task that finds nothing to do takes once its code is loaded, in seconds."""
+
+    connection: float
+    request: float
+    decision: float
 
 
 class ManyRolled(NamedTuple):
@@ -110,10 +121,10 @@ class Playground:
         def say(line: str) -> None:
             times.setdefault(line.split()[0], time.perf_counter())
 
-        before, began = self._ours.so_far(), time.perf_counter()
+        before, began, processor = self._ours.so_far(), time.perf_counter(), time.process_time()
         request = Request.from_params(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
-        read = _count_bytes(gateway)
+        answers = Answers(gateway)
         try:
             result = driver.run(request, gateway, driver.Clock(), say)
         finally:
@@ -121,8 +132,24 @@ class Playground:
         ended = time.perf_counter()
         if not result["changed"]:
             raise SystemExit("nothing was rolled")
+        processor = time.process_time() - processor
         return Rolled(ended - began, self._ours.so_far() - before, times["rename"] - began, ended - times["delete"],
-                      len(result["steps"]), sum(read))
+                      len(result["steps"]), answers.bytes, processor, answers.seconds)
+
+    def look(self, **task: Any) -> Looked:
+        """A task that finds nothing to do, in this process."""
+        began = time.perf_counter()
+        request = Request.from_params(task)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
+        connected = time.perf_counter()
+        gateway.controllers()
+        listed = time.perf_counter()
+        result = driver.look(request, gateway, driver.Clock())
+        decided = time.perf_counter()
+        gateway.close()
+        if result is None or result["changed"]:
+            raise SystemExit("there was something to do")
+        return Looked(connected - began, listed - connected, decided - listed)
 
     def roll_by_kubectl(self, path: Path, image: str) -> Rolled:
         """A rollout of foo by kubectl rolling-update, which knows no larger surge than one pod and asks every 3 seconds.
@@ -207,22 +234,30 @@ class Playground:
         }
 
 
-def _count_bytes(gateway: KubernetesGateway) -> list[int]:
-    """Make a gateway count the bytes of the answers that it reads, in the list that is returned."""
-    read: list[int] = []
-    request = gateway._connection.pool.request
+class Answers:
+    """Counts what a gateway reads."""
 
-    def counted(method: str, url: str, preload_content: bool = True, **options: Any) -> Any:
-        answer = request(method, url, preload_content=preload_content, **options)
+    def __init__(self, gateway: KubernetesGateway) -> None:
+        self.bytes = 0
+        #: Waited for answers; those of watches are not waited for.
+        self.seconds = 0.0
+        self._request = gateway._connection.pool.request
+        gateway._connection.pool.request = self._counted
+
+    def _counted(self, method: str, url: str, preload_content: bool = True, **options: Any) -> Any:
+        began = time.perf_counter()
+        answer = self._request(method, url, preload_content=preload_content, **options)
         if preload_content:
-            read.append(len(answer.data))
+            self.seconds += time.perf_counter() - began
+            self.bytes += len(answer.data)
         else:
             stream = answer.stream
-            answer.stream = lambda *args, **kwargs: (read.append(len(chunk)) or chunk for chunk in stream(*args, **kwargs))
+            answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
         return answer
 
-    gateway._connection.pool.request = counted
-    return read
+    def _chunk(self, chunk: bytes) -> bytes:
+        self.bytes += len(chunk)
+        return chunk
 
 
 def _template(app: str, image: str) -> Json:

@@ -50,12 +50,13 @@ def converged_task(bench: Bench) -> list[Row]:
         definition = playground.create_controller(replicas=3, image="myimage:v1")
         playground.until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "image": "myimage:v1"}
-        ping, ours, theirs = in_turns(
+        ping, ours, theirs, looks = in_turns(
             bench,
             "converged task",
             lambda: run("ping", changed=False),
             lambda: run("baton.kubernetes.rolling_update", changed=False, kubeconfig=kubeconfig, **task),
             lambda: run("kubernetes.core.k8s", changed=False, kubeconfig=kubeconfig, definition=definition),
+            lambda: playground.look(**task),
         )
 
     def above(runs: list[Timed], kind: str) -> list[float]:
@@ -67,6 +68,9 @@ def converged_task(bench: Bench) -> list[Row]:
     return [
         Row(f"{what}: wall time", above(ours, "wall"), name, above(theirs, "wall"), ratio_goal=0.4),
         Row(f"{what}: processor time", above(ours, "cpu"), name, above(theirs, "cpu")),
+        Row("of that, reading the kubeconfig", [each.connection for each in looks]),
+        Row("of that, the one request", [each.request for each in looks]),
+        Row("of that, deciding", [each.decision for each in looks]),
     ]
 
 
@@ -91,6 +95,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             by_ansible,
             lambda: playground.roll_deployments(next(versions)),
         )
+    steps = [each.steps for each in ours]
     what, peer, their_seconds = f"{pods} pods, surge {surge}", "Deployment controller", [each.seconds for each in theirs]
     return [
         Row(f"{what}: until every pod is new", [each.until_new for each in ours], peer, their_seconds, ratio_goal=1.1),
@@ -98,6 +103,9 @@ def rollout_of_100(bench: Bench) -> list[Row]:
         Row(f"{what}: `ansible` from start to end", with_ansible, peer, their_seconds),
         Row(f"{what}: requests per replaced pod", [each.requests / pods for each in ours], peer,
             [each.requests / pods for each in theirs], unit="", count_goal=1),
+        Row(f"{what}: a step", [each.seconds / count for each, count in zip(ours, steps, strict=True)]),
+        Row("of that, waiting for answers to requests", [each.answers / count for each, count in zip(ours, steps, strict=True)]),
+        Row("of that, our own processor time", [each.processor / count for each, count in zip(ours, steps, strict=True)]),
     ]
 
 

@@ -77,7 +77,8 @@ def progress(text: str) -> None:
 
 
 def _cell(values: Sequence[float], unit: str) -> str:
-    return f"{median(values):.2f}{unit} ({min(values):.2f} to {max(values):.2f})"
+    digits = 2 if max(map(abs, values)) >= 0.1 or not unit else 4
+    return f"{median(values):.{digits}f}{unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
 
 def _verdict(reached: bool) -> str:

@@ -21,7 +21,7 @@ import clients
 import pytest
 import real_node
 from embedded import Cluster
-from namespace import Killed, Namespace, dies_at, eventually, is_ready, manifest
+from namespace import Killed, Namespace, dies_at, eventually, is_ready, manifest, role
 from traffic import SETTLE
 
 Json = dict[str, t.Any]
@@ -57,8 +57,8 @@ class Kind:
 
 RC = Kind("ReplicationController", "/api/v1", "replicationcontrollers", has_plain_selector=True)
 DEPLOYMENT = Kind("Deployment", "/apis/apps/v1", "deployments",
-                  {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}})
-OUR_KINDS = (RC,)
+                  {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}, options={"kind": "Deployment"})
+OUR_KINDS = (RC, DEPLOYMENT)
 
 
 class Shop:
@@ -174,6 +174,12 @@ def restarted(shop: Shop) -> None:
     shop.roll(state="restarted")
 
 
+def migrated(shop: Shop) -> None:
+    """The pods become a Deployment's."""
+    shop.namespace.allow(role("baton-migration"), "baton-migration")
+    shop.roll(state="migrated", to_kind="Deployment")
+
+
 def updated_with_trouble(trouble: t.Callable[[Shop], None]) -> t.Callable[[Shop], None]:
     """Something that happens when half of the pods are new."""
 
@@ -275,21 +281,23 @@ class Row:
 
 WRONG = "a wrong controller"
 ROWS = [
-    Row("update, takeover included", updated, is_sample=True),
+    Row("update, takeover included", updated, kinds=(RC,), is_sample=True),
+    Row("update", updated, kinds=(DEPLOYMENT,)),
     Row("update, killed at half and resumed", killed_and_resumed),
-    Row("update, killed in the takeover and resumed", killed_in_the_takeover_and_resumed),
+    Row("update, killed in the takeover and resumed", killed_in_the_takeover_and_resumed, kinds=(RC,)),
     Row("update, killed at half and rolled back", rolled_back, ends_with=V1, keeps_pods=True),
     Row("update in stages of 25%, 50%, 100%", staged),
-    Row("update to another name (next_name)", to_another_name),
+    Row("update to another name (next_name)", to_another_name, kinds=(RC,)),
     Row("restart", restarted, ends_with=V1),
+    Row("migration to a Deployment", migrated, kinds=(RC,), ends_with=V1, keeps_pods=True),
     Row("update, the kubelet killed and started again", updated_with_trouble(outage_of("kubelet")),
-        floor=0),  # a kubelet that starts may call any pod unready for an instant, with or without an update
-    Row("update, containerd killed and started again", updated_with_trouble(outage_of("containerd"))),
-    Row("update, the node cordoned for a while", updated_with_trouble(cordon)),
+        kinds=(RC,), floor=0),  # a kubelet that starts may call any pod unready for an instant, with or without an update
+    Row("update, containerd killed and started again", updated_with_trouble(outage_of("containerd")), kinds=(RC,)),
+    Row("update, the node cordoned for a while", updated_with_trouble(cordon), kinds=(RC,)),
     Row("update", kubectl_rolling_update, "kubectl 1.17 rolling-update", (RC,)),
     Row("update", patched, "the controller manager", (DEPLOYMENT,)),
-    Row("control: the image does not drain", updated, container=WITHOUT_DRAIN, is_control=True, is_sample=True),
-    Row("control: no readiness probe", updated, container=WITHOUT_READINESS, is_control=True),
+    Row("control: the image does not drain", updated, kinds=(RC,), container=WITHOUT_DRAIN, is_control=True, is_sample=True),
+    Row("control: no readiness probe", updated, kinds=(RC,), container=WITHOUT_READINESS, is_control=True),
     Row("control: deleted, then created", deleted_and_created, WRONG, (RC,), is_control=True),
     Row("control: pods deleted without grace", pods_deleted_hard, WRONG, (RC,), ends_with=V1, is_control=True),
 ]

@@ -35,7 +35,7 @@ def is_migrated(namespace):
     return namespace.rcs() == [] and namespace.comes_to_be_rolled_out() and len(namespace.sets()) == 1 and not revisions
 
 
-@pytest.mark.parametrize("replicas", [0, 3, 100])
+@pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
 def test_the_pods_are_the_same(allowed, replicas):
     allowed.make_foo(replicas)
     before = uids(allowed.pods())

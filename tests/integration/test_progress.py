@@ -111,7 +111,9 @@ def left_in(tmp_path):
     return [path.name for path in remote.iterdir()] if remote.exists() else []
 
 
-@pytest.mark.parametrize("strategy", [{"strategy": "linear"}, {"strategy": "free"}, {"serial": 2}], ids=str)
+@pytest.mark.parametrize("strategy", [
+    {"strategy": "free"}, pytest.param({"strategy": "linear"}, marks=pytest.mark.long),
+    pytest.param({"serial": 2}, marks=pytest.mark.long)], ids=str)
 def test_several_hosts_each_with_lines_of_its_own(namespace, play, ssh, strategy):
     hosts = ["h1", "h2", "h3"]
     for host in hosts:
@@ -191,11 +193,12 @@ def module_of(namespace):
     return next(((pid, Path(each["BATON_PROGRESS"])) for pid, each in processes.items() if "BATON_PROGRESS" in each), None)
 
 
-@pytest.mark.parametrize("kill", ["SIGKILL", "SIGHUP", "SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("kill", ["SIGKILL", pytest.param("SIGHUP", marks=pytest.mark.long), "SIGINT",
+                                  pytest.param("SIGTERM", marks=pytest.mark.long)])
 def test_killed_here_it_ends_there(namespace, play, ssh, tmp_path, kill):
     """SIGKILL and SIGHUP of the process group: AWX cancels, a terminal is closed. The others: Ctrl-C, kill."""
     namespace.make_foo(3)
-    process = half_way(play({"h1": ssh}, image="myimage:v2-slow"))
+    process = half_way(play({"h1": ssh}, update_period=30))
     ours, (_pid, file) = descendants(process.pid), module_of(namespace)
     assert file.exists()
 

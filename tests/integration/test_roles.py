@@ -76,6 +76,7 @@ def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, sta
     assert '"outcome": "rolled_back"' in output.partition("CUSTOM STATS")[2]
 
 
+@pytest.mark.long
 def test_a_failing_check_can_leave_the_update_there(namespace, playbooks, shop):
     namespace.make_foo(REPLICAS)
     shop.broken = {"50%"}
@@ -109,6 +110,7 @@ def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop
     assert namespace.rcs() == ["foo"] and new_pods(namespace) == new and len(new) == REPLICAS
 
 
+@pytest.mark.long
 def test_killed_between_two_stages_it_goes_on_where_it_was(namespace, playbooks, shop):
     namespace.make_foo(REPLICAS)
     process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"], verify_tasks="smoke.yml")
@@ -125,6 +127,7 @@ def new_pods(namespace):
     return {pod["metadata"]["uid"] for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] != "myimage:v1"}
 
 
+@pytest.mark.long
 def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks, shop):
     """For an approval in between; what is given as a text is read as a list."""
     namespace.make_foo(REPLICAS)
@@ -199,6 +202,7 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"] and shop.asked == NEVER_ASKED
 
 
+@pytest.mark.long
 def test_some_steps_at_a_time(namespace, playbooks):
     namespace.make_foo(2)
     outcomes = []
@@ -285,6 +289,7 @@ def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
     assert namespace.comes_to_be_rolled_out() and versions(namespace) == (10, 0)
 
 
+@pytest.mark.long
 def test_a_deployment_goes_back_when_a_check_fails(namespace, playbooks, shop):
     before = namespace.make_deployment(REPLICAS)
     shop.broken = {"50%"}

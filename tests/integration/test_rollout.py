@@ -13,7 +13,7 @@ from namespace import manifest, uids
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 
 
-@pytest.mark.parametrize("replicas, surge", [(1, "1"), (4, "1"), (100, "25%"), (500, "25%")])
+@pytest.mark.parametrize("replicas, surge", [(1, "1"), (4, "1"), (100, "25%"), pytest.param(500, "25%", marks=pytest.mark.long)])
 def test_takeover_touches_no_pod(namespace, replicas, surge):
     """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun writes nothing."""
     before = namespace.make_foo(replicas)

@@ -83,12 +83,13 @@ def lease(namespace):
     return found[0] if found else None
 
 
-def test_of_two_clients_one_wins_and_the_other_says_who(namespace):
-    """20 times, with the same wish, with two images, and with opposite ones in the middle of an update."""
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
+    """With the same wish, with two images, and with opposite ones in the middle of an update."""
     namespace.make_foo(REPLICAS)
     wishes = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
               (dict(image="myimage:v2", update_period=1), dict(state="rolled_back", update_period=1))]
-    for attempt in range(20):
+    for attempt in range(times):
         first, second = wishes[attempt % len(wishes)]
         with namespace.observer() as observer:
             if "state" in second:

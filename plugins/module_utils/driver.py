@@ -57,6 +57,8 @@ class Intervals(t.NamedTuple):
     look_at_pods: float = 1.0
     #: Between two Events about sizes.
     events: float = 1.0
+    #: Whether that holds for all steps, so that one Event may tell of several.
+    joins_events: bool = False
 
 
 #: Of a driver that is the only one of its task.
@@ -164,8 +166,8 @@ class _Run:
         self.around = surroundings.Surroundings()
         self.warnings: list[str] = []
         self.records = request.record_events
-        #: Changes of sizes that no Event tells of yet: first size, number of steps; and when the last Event was made.
-        self.unrecorded: dict[str, tuple[int, int, Step]] = {}
+        #: Steps that no Event tells of yet: first size, number of steps; and when the last Event was made.
+        self.unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
         self.recorded_at = -intervals.events
 
     def to_the_end(self) -> Json:
@@ -176,7 +178,7 @@ class _Run:
                 self.roll_back(error)
             self.restore_autoscaler()
             self.observe()
-            self.record_sizes()
+            self.record_steps()
             self.record("Warning", "RollingUpdateFailed", error.what)
             raise self.with_progress(error) from error.__cause__
 
@@ -243,7 +245,7 @@ class _Run:
 
     def end(self) -> None:
         """Let the next task in."""
-        self.record_sizes()
+        self.record_steps()
         if self.lease:
             self.lease.release()
 
@@ -346,21 +348,25 @@ class _Run:
         self.say(report.line(step))
 
     def record_step(self, step: Step) -> None:
-        """One Event for each step; changes of the same size that come within a second of each other share one."""
-        if step.action == "scale":
-            first, steps, _last = self.unrecorded.get(step.name, (step.before, 0, step))
-            self.unrecorded[step.name] = first, steps + 1, step
-            if self.clock.monotonic() - self.recorded_at < self.intervals.events:
-                return
-        self.record_sizes()
-        if step.action != "scale":
-            self.record("Normal", f"RollingUpdate{step.action.capitalize()}", report.line(step))
+        """One Event for each step; changes of the same size that come within a short time of each other share one."""
+        is_size = step.action == "scale"
+        key = (step.name if is_size else "", 0 if is_size else len(self.steps))
+        first, steps, _last = self.unrecorded.get(key, (step.before, 0, step))
+        self.unrecorded[key] = first, steps + 1, step
+        may_wait = is_size or self.intervals.joins_events
+        if not may_wait or self.clock.monotonic() - self.recorded_at >= self.intervals.events:
+            self.record_steps()
 
-    def record_sizes(self) -> None:
+    def record_steps(self) -> None:
+        told = []
         for first, steps, last in self.unrecorded.values():
             line = report.line(dataclasses.replace(last, before=first)) + (f" in {steps} steps" if steps > 1 else "")
-            self.record("Normal", "RollingUpdateScale", line)
+            told.append((f"RollingUpdate{last.action.capitalize()}", line))
         self.unrecorded = {}
+        if self.intervals.joins_events and len(told) > 1:
+            told = [("RollingUpdate", "; ".join(line for _reason, line in told))]
+        for reason, line in told:
+            self.record("Normal", reason, line)
 
     def record(self, kind: str, reason: str, message: str) -> None:
         """Tell it in an Event on the user's controller; never a reason to fail, and never tried again."""

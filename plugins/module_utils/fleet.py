@@ -32,7 +32,7 @@ FOR_ONE = ("next_name", "definition", "src", "to_revision")
 #: Seconds after which a driver that has heard nothing looks up, and after which the watch is asked for news.
 LOOK_UP, NEWS = 1.0, 0.1
 #: What is no step comes more seldom than from one driver alone: from so many it would be a load of its own.
-INTERVALS = driver.Intervals(renew=5.0, look_at_pods=5.0, events=5.0)
+INTERVALS = driver.Intervals(renew=5.0, look_at_pods=5.0, events=10.0, joins_events=True)
 #: Names in a sentence.
 NAMES_TOLD = 5
 

@@ -220,7 +220,7 @@ options:
   record_events:
     description:
       - Whether to record each step as an Event on the controller, for C(kubectl describe rc); none if that is refused.
-      - Changes of a size that come within a second of each other share one.
+      - Changes of a size that come within a second of each other share one; of many controllers, all steps within ten seconds.
     type: bool
     default: true
   lock:

@@ -73,7 +73,7 @@ def typed(namespace, ansible_environment, tmp_path):
 
 
 @pytest.mark.parametrize("command", commands())
-def test_a_command(namespace, typed, command):
+def test_a_command(namespace, typed, tmp_path, command):
     words = shlex.split(command)
     if words[0] == "ansible":
         at = words.index("-a") + 1
@@ -84,6 +84,7 @@ def test_a_command(namespace, typed, command):
     said = typed(*words, goes_back="rolled_back" in command or "rollback" in command, files=FILES.findall(command))
 
     assert "FAILED" not in said
+    assert "report=rollout.html" not in command or (tmp_path / "rollout.html").exists()
 
 
 @pytest.mark.parametrize("plays", list(playbooks()))

@@ -421,6 +421,19 @@ def test_sizes_that_change_quickly_share_an_event():
         f"scale {NEXT}: 0 -> 40 replicas in 10 steps", "scale foo: 40 -> 0 replicas in 10 steps"]
 
 
+def test_steps_of_one_of_many_share_events():
+    """The first step is told at once, the others as they have come together, in their order."""
+    cluster, events = Cluster(rc(replicas=1)), []
+    cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
+
+    result = cluster.run(intervals=driver.Intervals(events=100, joins_events=True))
+
+    (first, then) = events
+    assert first[0] == "RollingUpdateAnnotate" and then[0] == "RollingUpdate"
+    told = "; ".join(message for _reason, message in events)
+    assert [part.split()[0] for part in told.split("; ")] == [step["action"] for step in result["steps"]]
+
+
 def test_no_event_where_none_is_wanted():
     cluster = Cluster(rc(replicas=1))
     cluster.record = None

@@ -247,7 +247,7 @@ options:
     default: true
 notes:
   - The pods serve all the time, but from the moment when the next controller is deleted until the present one has taken over,
-    nobody replaces a pod that dies. That takes about 0.1 seconds for 4 pods and 1 to 2 seconds for 500.
+    nobody replaces a pod that dies. That takes about 0.1 seconds for 4 pods and 1 second for 100.
 seealso:
   - module: baton.kubernetes.rolling_update_info
 """

@@ -20,7 +20,7 @@ import typing as t
 
 from . import autoscaler, diagnosis, identity, migration, permissions, report, surroundings, takeover
 from .errors import NoSuchController, RolloutError, RolloutFailed
-from .gateway import Gateway
+from .gateway import Gateway, KubernetesGateway, SimulatedGateway
 from .kinds import Kind
 from .lease import RENEW_AFTER, Lease
 from .observed import Controller, Observed, expected_next, observe, own_label
@@ -131,6 +131,12 @@ def run(
         raise
     it.end()
     return result
+
+
+def simulate(request: Request, real: KubernetesGateway) -> Json:
+    """Check mode: the same on a simulated cluster that starts as the real one stands. Raises RolloutError as run() does."""
+    clock = StandingClock()
+    return run(request, SimulatedGateway(real, clock.sleep, request.state is State.MIGRATED), clock)
 
 
 def look(request: Request, gateway: Gateway, clock: Clock) -> Json | None:

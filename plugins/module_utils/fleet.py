@@ -19,7 +19,7 @@ import typing as t
 
 from . import driver
 from .errors import RolloutError
-from .gateway import Gateway, KubernetesGateway, SimulatedGateway
+from .gateway import Gateway, KubernetesGateway
 from .observed import Controller
 from .request import Request, State, repository, size
 from .steps import AUTOSCALER, Write
@@ -83,7 +83,6 @@ class Fleet:
         A controller that carries the new pods of an update stands for the one that is updated. Raises RolloutError.
         """
         wishes = {**params, "name": None, "names": None}
-        Request.from_params({**wishes, "name": "any"})  # what is wrong is said before anything is asked
         controllers = gateway.controllers()
         found = self.names or [controllers[name].partner or name if controllers[name].is_next else name
                                for name in sorted(gateway.names(self.label_selectors)) if name in controllers]
@@ -165,11 +164,7 @@ def run(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock
 def simulate(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway) -> Json:
     """Check mode: the same, one after the other, each on a simulated cluster that starts as the real one stands."""
 
-    def roll(request: Request) -> Json:
-        clock = driver.StandingClock()
-        return driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
-
-    rolling = _Rolling(fleet, requests, gateway.controllers(), roll)
+    rolling = _Rolling(fleet, requests, gateway.controllers(), lambda request: driver.simulate(request, gateway))
     return _result([rolling.one(request) for request in requests])
 
 

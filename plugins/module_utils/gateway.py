@@ -295,14 +295,8 @@ class KubernetesGateway:
             return all(landed)
         if write.kind != self.kind:
             return self._write_elsewhere(write)
-        path = self._path
         try:
-            if isinstance(write, Create):
-                answer = self._send("POST", path, write.manifest)
-            elif isinstance(write, Patch):
-                answer = self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
-            else:
-                answer = self._send("DELETE", f"{path}/{write.name}", _delete_options(write))
+            answer = self._send_write(self._path, write)
         except _Refused as refused:
             if not refused.is_stale(write):
                 raise self._error(refused, write.name, write=write) from refused
@@ -318,14 +312,8 @@ class KubernetesGateway:
 
     def _write_elsewhere(self, write: Patch | Create | Delete) -> bool:
         """A write of another kind than the controllers', which nobody watches."""
-        path = self._collection(f"{write.kind.lower()}s")
         try:
-            if isinstance(write, Create):
-                self._send("POST", path, write.manifest)
-            elif isinstance(write, Patch):
-                self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
-            else:
-                self._send("DELETE", f"{path}/{write.name}", _delete_options(write))
+            self._send_write(self._collection(f"{write.kind.lower()}s"), write)
         except _Refused as refused:
             if not refused.is_stale(write):
                 hint = "see docs/permissions.md" + (", or add autoscaler=ignore to the task" if write.kind == AUTOSCALER else "")
@@ -336,6 +324,16 @@ class KubernetesGateway:
             return (now is None) == isinstance(write, Delete) and (now is None or not isinstance(write, Patch)
                                                                    or _has_landed(now, write))
         return True
+
+    def _send_write(self, path: str, write: Patch | Create | Delete) -> Json:
+        """Send it to the collection of its kind, and return the answer."""
+        if isinstance(write, Create):
+            return self._send("POST", path, write.manifest)
+        if isinstance(write, Patch):
+            return self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy,
+                   "preconditions": write.preconditions}
+        return self._send("DELETE", f"{path}/{write.name}", options)
 
     def find(self, kind: str, name: str) -> Json | None:
         """An object of any kind that is written, as it is now. Raises RolloutError."""
@@ -886,10 +884,6 @@ def _is_troubled(pod: Json) -> bool:
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
     restarted = any(each.get("restartCount") for each in status.get("containerStatuses") or ())
     return not ready or restarted or "deletionTimestamp" in pod["metadata"]
-
-
-def _delete_options(write: Delete) -> Json:
-    return {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy, "preconditions": write.preconditions}
 
 
 def _deed(write: Patch | Create | Delete) -> str:

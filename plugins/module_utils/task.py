@@ -12,7 +12,7 @@ import typing as t
 from . import driver, fleet, report
 from .caller import Caller
 from .connection import Connection
-from .gateway import KubernetesGateway, SimulatedGateway
+from .gateway import KubernetesGateway
 from .kinds import Kind
 from .observed import Observed, observe
 from .request import Request, State
@@ -22,13 +22,16 @@ Json = dict[str, t.Any]
 
 def update(params: Json, check_mode: bool, diff: bool) -> Json:
     """Carry out the task of the module rolling_update. Raises RolloutError."""
-    many, gateway = _open(params)
+    many, request, gateway = _open(params)
     try:
-        if check_mode:
-            result = _simulate(many, params, gateway)
+        if check_mode and many:
+            result = fleet.simulate(many, many.requests(params, gateway), gateway)
+        elif check_mode:
+            result = driver.simulate(request, gateway)
         else:
-            with Caller() as caller:
-                result = _run(many, params, gateway, caller.say, caller.reason_to_stop)
+            with Caller() as it:
+                result = (fleet.run(many, many.requests(params, gateway), gateway, driver.Clock(), it.say, it.reason_to_stop)
+                          if many else driver.run(request, gateway, driver.Clock(), it.say, it.reason_to_stop))
     finally:
         gateway.close()
     return t.cast(Json, _with_diff(result, diff))
@@ -39,32 +42,18 @@ def look(params: Json, diff: bool) -> Json | None:
 
     Raises RolloutError.
     """
-    many, gateway = _open(params)
+    many, request, gateway = _open(params)
     if many:
         return _with_diff(fleet.look(many, many.requests(params, gateway), gateway, driver.Clock()), diff)
-    return _with_diff(driver.look(Request.from_params(params), gateway, driver.Clock()), diff)
+    return _with_diff(driver.look(request, gateway, driver.Clock()), diff)
 
 
-def _open(params: Json) -> tuple[fleet.Fleet | None, KubernetesGateway]:
-    """Whether the task is for many controllers, and its way to the API server."""
+def _open(params: Json) -> tuple[fleet.Fleet | None, Request, KubernetesGateway]:
+    """Whether the task is for many controllers, what it wants of one, and its way to the API server."""
     many = fleet.Fleet.from_params(params)
-    request = Request.from_params({**params, "name": params.get("name") or "any"})
-    return many, KubernetesGateway(Connection(params, os.environ), request.namespace, request.kind, watches_pods=many is None)
-
-
-def _run(many: fleet.Fleet | None, params: Json, gateway: KubernetesGateway, say: t.Callable[[str], None],
-         stop: t.Callable[[], str]) -> Json:
-    if many:
-        return fleet.run(many, many.requests(params, gateway), gateway, driver.Clock(), say, stop)
-    return driver.run(Request.from_params(params), gateway, driver.Clock(), say, stop)
-
-
-def _simulate(many: fleet.Fleet | None, params: Json, gateway: KubernetesGateway) -> Json:
-    if many:
-        return fleet.simulate(many, many.requests(params, gateway), gateway)
-    clock = driver.StandingClock()
-    request = Request.from_params(params)
-    return driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
+    request = Request.from_params({**params, "name": params.get("name") or "any"})  # what is wrong is said before anything is asked
+    connection = Connection(params, os.environ)
+    return many, request, KubernetesGateway(connection, request.namespace, request.kind, watches_pods=many is None)
 
 
 def info(params: Json) -> Json:

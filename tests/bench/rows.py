@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -40,6 +40,11 @@ def in_turns(bench: Bench, what: str, *actions: Callable[[], object]) -> list[li
         results.append([action() for action in actions])
         progress(f"{what}: {f'run {number} of {bench.runs}' if number else 'warm'}")
     return [list(column) for column in zip(*results[1:], strict=True)]
+
+
+def new_versions() -> Iterator[str]:
+    """Images that nothing runs yet, one after the other."""
+    return (f"myimage:v{number}" for number in itertools.count(2))
 
 
 def converged_task(bench: Bench) -> list[Row]:
@@ -82,7 +87,7 @@ def rollout_of_100(bench: Bench) -> list[Row]:
         playground.create_deployment(pods, "myimage:v1", surge)
         playground.until_ready()
         task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
-        versions = (f"myimage:v{number}" for number in itertools.count(2))
+        versions = new_versions()
 
         def by_ansible() -> float:
             arguments = {**task, "image": next(versions), "kubeconfig": playground.kubeconfig}
@@ -116,7 +121,7 @@ def throttled(bench: Bench) -> list[Row]:
         playground.create_controller(pods, "myimage:v1")
         playground.create_deployment(pods, "myimage:v1", surge)
         playground.until_ready()
-        versions = (f"myimage:v{number}" for number in itertools.count(2))
+        versions = new_versions()
         ours, theirs = in_turns(
             bench.at_most(3),
             "rollout of 100, 20 requests/s",
@@ -136,7 +141,7 @@ def kubectl(bench: Bench) -> list[Row]:
         for each in (ours, theirs):
             each.create_controller(pods, "myimage:v1")
             each.until_ready()
-        versions = (f"myimage:v{number}" for number in itertools.count(2))
+        versions = new_versions()
         our_runs, their_runs = in_turns(
             bench.at_most(3),
             f"{pods} pods by {KUBECTL}",
@@ -172,7 +177,7 @@ def sizes(bench: Bench) -> list[Row]:
 
 def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rolled], list[int]]:
     """Some updates, and how many of the pods there were new after each."""
-    versions = (f"myimage:v{number}" for number in itertools.count(2))
+    versions = new_versions()
     with Playground(bench.kubeconfig) as playground:
         playground.create_controller(pods, "myimage:v1")
         playground.until_ready()
@@ -198,7 +203,7 @@ def fleet(bench: Bench) -> list[Row]:
         single.create_controller(pods, "myimage:v1")
         for each in (ours, single, peers):
             each.until_ready()
-        versions = (f"myimage:v{number}" for number in itertools.count(2))
+        versions = new_versions()
         many, one, theirs = in_turns(
             bench.at_most(3),
             f"fleet of {count}",

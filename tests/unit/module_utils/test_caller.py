@@ -14,14 +14,7 @@ import pytest
 from ansible_collections.baton.kubernetes.plugins.module_utils import caller
 from ansible_collections.baton.kubernetes.plugins.module_utils.caller import Caller
 
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """Leave the signals of the test run as they are."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+pytestmark = pytest.mark.usefixtures("handlers")
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.errors import Rol
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
 
+pytestmark = pytest.mark.usefixtures("handlers")
+
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
@@ -66,15 +68,6 @@ def cluster(monkeypatch):
         monkeypatch.setattr(task, "KubernetesGateway", gateway)
         return gateways
     return make
-
-
-@pytest.fixture(autouse=True)
-def handlers():
-    """Leave the signals of the test run as they are."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 def params(**given):

@@ -13,7 +13,7 @@ from pathlib import Path
 import embedded
 import pytest
 import sshd
-from namespace import Namespace
+from namespace import Namespace, cannot_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,16 +61,3 @@ def ssh():
     with tempfile.TemporaryDirectory(prefix="baton-ssh-") as folder, sshd.up(Path(folder)) as variables:
         # The paths of ssh's control sockets may have 108 characters: tmp_path is too long.
         yield {**variables, "ansible_control_path_dir": folder}
-
-
-def cannot_run(reason):
-    """Skip a test aloud; where CI=true that is a failure."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """A skipped test is not to be overlooked."""
-    for reason in sorted({report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])}):
-        terminalreporter.write_line(reason.replace("Skipped", "SKIPPED"), yellow=True)

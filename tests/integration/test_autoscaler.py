@@ -55,8 +55,8 @@ class Metrics(http.server.BaseHTTPRequestHandler):
 
     @staticmethod
     def usage(namespace, selector):
-        key, value = selector.split("=")
-        pods = [pod for pod in namespace.pods() if pod["metadata"]["labels"].get(key) == value]
+        wanted = dict(each.split("=") for each in selector.split(",")).items()
+        pods = [pod for pod in namespace.pods() if wanted <= pod["metadata"]["labels"].items()]
         now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return [{"metadata": {"name": pod["metadata"]["name"], "namespace": namespace.name, "labels": pod["metadata"]["labels"]},
                  "timestamp": now, "window": "1s",

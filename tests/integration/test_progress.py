@@ -19,8 +19,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import cannot_run
-from namespace import eventually
+from namespace import cannot_run, eventually
 from proc import alive, ancestors, descendants, with_environment
 
 STEP = re.compile(r"(?P<host>[^ ]+) \| (?P<line>(annotate|create|scale|rename|delete|restore) .*)")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import typing as t
 
-from . import identity, takeover
+from . import history, identity, takeover
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import NEVER, Controller, Deployment, Observed
@@ -117,10 +117,7 @@ def _back_to(request: Request, seen: Observed, foo: Deployment, revision: int) -
     # | yes | any | to_revision, and there is no such one | error, which ones there are |
     there = next((it for it in seen.history if it.number == revision), None)
     if there is None:
-        known = ", ".join(f"{it.number} ({_images(images_of(it.template))})" for it in seen.history)
-        raise RolloutError(f"there is no revision {revision} of it", where=request.where,
-                           why=f"there are: {known}" if known else "",
-                           next_command=f"{request.command(State.ROLLED_BACK, to_revision=foo.revision)}, or another of these")
+        raise history.no_such_revision(request, seen.history, foo.revision)
     # | yes | - | it has that template | done, unchanged |
     if foo.rollout is None and identity.same_template(there.template, foo.template, identity.HASH_LABEL):
         return Done(f"{foo.name} already has the template of revision {revision}")

@@ -18,15 +18,15 @@ import datetime
 import time
 import typing as t
 
-from . import autoscaler, diagnosis, identity, migration, permissions, report, surroundings, takeover
+from . import autoscaler, diagnosis, history, identity, migration, permissions, report, surroundings, takeover
 from .errors import NoSuchController, RolloutError, RolloutFailed
 from .gateway import Gateway, KubernetesGateway, SimulatedGateway
 from .kinds import Kind
-from .lease import RENEW_AFTER, Lease
-from .observed import Controller, Observed, expected_next, observe, own_label
+from .lease import RENEW_AFTER, Lease, who
+from .observed import Controller, Observed, Revision, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
-from .steps import AUTOSCALER, Action, Done, Patch, Step, Wait
+from .steps import AUTOSCALER, REVISION, Action, Done, Patch, Step, Wait
 
 Json = dict[str, t.Any]
 
@@ -171,6 +171,10 @@ class _Run:
         self.has_begun = False
         self.around = surroundings.Surroundings()
         self.warnings: list[str] = []
+        self.who = who()
+        self.keeps_history = request.kind is Kind.REPLICATION_CONTROLLER and request.revision_history_limit > 0
+        #: The ControllerRevisions of the history, or None where they have to be looked up (again).
+        self.kept: list[Json] | None = None
         self.records = request.record_events
         #: Steps that no Event tells of yet: first size, number of steps; and when the last Event was made.
         self.unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
@@ -238,6 +242,8 @@ class _Run:
             self.look_around("services", "quotas", "nodes")
             wanted = seen.wanted or seen.foo.template
             self.warnings = surroundings.warnings(self.request, seen.foo, wanted, self.around)
+        if self.keeps_history and rules is not None and (missing := permissions.missing_for_history(rules)):
+            self.keep_no_history(f"not allowed: {missing}")
         self.has_begun = True
         self.best_at = self.clock.monotonic()
 
@@ -265,6 +271,9 @@ class _Run:
         if self.request.state is State.MIGRATED:
             return self.observe_migration()
         seen = observe(self.gateway.controllers(), self.request, self.gateway.replica_sets())
+        if self.request.is_unresolved and (seen.foo or seen.next):
+            self.request = history.resolved(self.request, self.history(seen))
+            seen = observe(self.gateway.controllers(), self.request)
         foo, next = seen.foo, seen.next
         if foo and foo.partner and (next is None or next.name != foo.partner) and not takeover.has_adopted(foo):
             # Gone, or made by another client a moment ago and not heard of yet: what is decided upon that must be true.
@@ -272,14 +281,19 @@ class _Run:
             seen = observe(self.gateway.controllers(), self.request)
         base = seen.foo or seen.next
         wanted = orphans = None
-        if base and self.request.state is not State.ROLLED_BACK and identity.TAKEOVER not in base.annotations:
+        if base and not self.request.undoes and identity.TAKEOVER not in base.annotations:
             wanted = self.wanted_template(base, seen.next)
         if seen.foo and takeover.needs_orphans(seen.foo):
             orphans = self.gateway.orphans(seen.foo.selector)
         seen = dataclasses.replace(
-            seen, wanted=wanted, orphans=orphans, now=self.clock.stamp(),
+            seen, wanted=wanted, orphans=orphans, now=self.clock.stamp(), who=self.who,
             autoscaler=surroundings.autoscaler_of(self.request, self.around.autoscalers),
             budgets=tuple(surroundings.budgets_of(base.template, self.around.budgets)) if base else ())
+        if self.has_begun and self.keeps_history and history.is_due(seen):
+            if known := self.history(seen):
+                seen = dataclasses.replace(seen, history=known, keeps_history=True)
+            else:
+                self.keep_no_history("not allowed: list on controllerrevisions (apps)")
         if base and self.start is None:
             self.start = seen
         if self.has_begun:
@@ -287,6 +301,19 @@ class _Run:
         self.seen = seen
         self.sample()
         return seen
+
+    def history(self, seen: Observed) -> tuple[Revision, ...]:
+        """What a ReplicationController can go back to, its present template first; nothing where it may not be seen."""
+        if self.kept is None:
+            self.kept = self.gateway.revisions([it.uid for it in (seen.foo, seen.next) if it])
+        base = t.cast(Controller, seen.foo or seen.next)
+        return () if self.kept is None else history.revisions(base, self.kept, self.request.label_key)
+
+    def keep_no_history(self, why: str) -> None:
+        """The update goes on without; nothing of it depends on the history."""
+        self.keeps_history = False
+        self.warnings.append(f"the template of before is not kept, to_revision will not find it: {why} (see docs/permissions.md; "
+                             f"revision_history_limit=0 asks for no history)")
 
     def sample(self, is_end: bool = False) -> None:
         """Keep the sizes of both for the result, if they are asked for."""
@@ -332,9 +359,17 @@ class _Run:
                 return False  # what was planned before the pause may not be right after it
             self.grown = True
         self.keep()
-        landed = self.gateway.write(step.write)
+        try:
+            landed = self.gateway.write(step.write)
+        except RolloutError as error:
+            if step.action != "record":
+                raise
+            self.keep_no_history(error.why or error.what)
+            return False
         if step.write.kind == AUTOSCALER:
             self.look_around("autoscalers")
+        if step.write.kind == REVISION:
+            self.kept = None
         if not landed:
             self.look_again(seen)
             self.refused += 1
@@ -451,11 +486,12 @@ class _Run:
     def roll_back(self, error: RolloutFailed) -> None:
         """on_failure=rollback: undo the update, and say so in the error."""
         foo = self.observe().foo
-        if self.request.state is State.ROLLED_BACK or foo and foo.takeover:
+        if self.request.undoes or foo and foo.takeover:
             return  # the takeover cannot be undone
         error.next_command = self.next_commands(error)
         self.say(f"{error.what}: rolling back")
-        self.request = dataclasses.replace(self.request, state=State.ROLLED_BACK, timeout=None, max_steps=None)
+        self.request = dataclasses.replace(self.request, state=State.ROLLED_BACK, to_revision=None, revision=None, timeout=None,
+                                           max_steps=None)
         self.best, self.best_at, self.fatal, self.times_planned = (), self.clock.monotonic(), {}, collections.Counter()
         try:
             error.what += f"; {t.cast(Json, self.loop())['msg']}"

@@ -121,6 +121,9 @@ class Gateway(t.Protocol):
     def objects(self, resource: str) -> list[Json] | None:
         """The first page of the objects of that kind in the namespace (nodes: of all); None where they may not be seen."""
 
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """The ControllerRevisions that keep what the controllers with these uids were; None where they may not be seen."""
+
     def record(self, event: Json) -> bool:
         """Create an Event; False when that is not possible, whatever the reason."""
 
@@ -433,6 +436,16 @@ class KubernetesGateway:
             return self._send("GET", f"{self._collection(resource)}?limit={PAGE}").get("items") or []
         except _Refused as refused:
             if refused.status in _RETRIED:  # nothing else will be answered either: not as long again for each kind
+                raise self._error(refused, "") from refused
+            return None
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """As above; those of all controllers where no uid is given. Raises RolloutError."""
+        selector = f"{identity.HISTORY} in ({','.join(uids)})" if uids else identity.HISTORY
+        try:
+            return self._pages(self._collection("controllerrevisions"), {"labelSelector": selector})[0]
+        except _Refused as refused:
+            if refused.status in _RETRIED:
                 raise self._error(refused, "") from refused
             return None
 
@@ -807,6 +820,9 @@ class Alone:
     def objects(self, resource: str) -> list[Json] | None:
         return []
 
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        return None
+
     def record(self, event: Json) -> bool:
         return True
 
@@ -857,11 +873,23 @@ class SimulatedGateway(Alone):
         self.stored_template = real.stored_template
         self._real = real
         self._changed: dict[str, Json] = {}
+        self._knows_revisions = False
         self.why_absent = real.why_absent
 
     def objects(self, resource: str) -> list[Json] | None:
         objects = self._real.objects(resource)
         return objects and [self._changed.get(it["metadata"]["uid"], it) for it in objects]
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        if not isinstance(self._cluster, SimulatedCluster):
+            return None
+        if not self._knows_revisions:
+            there = [it["metadata"]["uid"] for it in self._real.items() if it["metadata"]["uid"] in uids]
+            found = self._real.revisions(there) if there else []
+            if found is None:
+                return None
+            self._cluster.revisions, self._knows_revisions = {it["metadata"]["name"]: it for it in found}, True
+        return list(self._cluster.revisions.values())
 
     def write(self, write: Write) -> bool:
         if isinstance(write, Patch) and write.kind == AUTOSCALER:

@@ -33,6 +33,8 @@ TAKEOVER = "baton.kubernetes/takeover"
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 #: On the pod template: makes the template of `state: restarted` differ from the one before.
 RESTART = "baton.kubernetes/restart"
+#: Label on a ControllerRevision that keeps a template which a controller has had: that one's uid. Finds them.
+HISTORY = "baton.kubernetes/history-of"
 #: Label that the server gives the pods of a Deployment, by their template.
 HASH_LABEL = "pod-template-hash"
 #: On a Deployment, and on its ReplicaSets: the number of the template, counted by the server.
@@ -61,6 +63,15 @@ Json = dict[str, t.Any]
 def canonical(value: t.Any) -> str:
     """JSON with sorted keys and no white space: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def record(text: str | None) -> Json | None:
+    """The mapping that an annotation holds; None where it holds anything else."""
+    try:
+        found = json.loads(text or "null")
+    except (TypeError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def digest(value: t.Any) -> str:

@@ -158,7 +158,7 @@ class Lease:
             metadata |= {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
         stored = self._gateway.put_lease({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-            "spec": {"holderIdentity": _me(), "leaseDurationSeconds": DURATION, "renewTime": now,
+            "spec": {"holderIdentity": f"{who()}, process {os.getpid()}", "leaseDurationSeconds": DURATION, "renewTime": now,
                      "acquireTime": spec.get("acquireTime", now) if is_mine else now,
                      "leaseTransitions": (spec.get("leaseTransitions") or 0) + (found is not None and not is_mine)}})
         if stored is None:
@@ -194,12 +194,13 @@ def _holder(found: Json) -> str:
     return (found.get("spec") or {}).get("holderIdentity") or "another task"
 
 
-def _me() -> str:
+def who() -> str:
+    """Who runs the task, and where."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
         user = str(os.getuid())
-    return f"{user}@{socket.gethostname()}, process {os.getpid()}"
+    return f"{user}@{socket.gethostname()}"
 
 
 def _started(pid: str) -> str | None:

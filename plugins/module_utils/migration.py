@@ -25,12 +25,10 @@ from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import Controller, Deployment, Migration, Observed, revision_of
 from .request import Request
-from .steps import Action, Create, Decision, Delete, Done, PatchAll, Step, Wait, patch, put, test
+from .steps import REVISION, Action, Create, Decision, Delete, Done, PatchAll, Step, Wait, patch, put, test
 
 Json = dict[str, t.Any]
 
-#: A ControllerRevision (apps/v1) is a place for any JSON that the server keeps and nobody changes.
-REVISION_KIND = "ControllerRevision"
 _PRIORITY = "/spec/template/spec/priorityClassName"
 
 
@@ -44,7 +42,7 @@ class Cluster(t.Protocol):
 
 def look(request: Request, foo: Controller | None, cluster: Cluster) -> Observed:
     """What there is of all that has a part in it."""
-    revision = cluster.find(REVISION_KIND, kept_name(request))
+    revision = cluster.find(REVISION, kept_name(request))
     kept = revision and revision["data"]
     value = kept["hash"] if kept else foo and _hash(request, foo)
     found = cluster.find(Kind.DEPLOYMENT, request.name)
@@ -180,7 +178,7 @@ def _take_over(request: Request, there: Migration, replica_set: Controller, kept
 
 def _forget(request: Request, why: str, is_last: bool) -> Step:
     name = kept_name(request)
-    return Step(Action.DELETE, name, Delete(name, "Background", {}, REVISION_KIND), after=why, is_last=is_last, is_end=is_last)
+    return Step(Action.DELETE, name, Delete(name, "Background", {}, REVISION), after=why, is_last=is_last, is_end=is_last)
 
 
 # Manifests
@@ -206,7 +204,7 @@ def _kept(request: Request, foo: Controller) -> Json:
     spec = {"replicas": foo.replicas, "selector": foo.selector, "minReadySeconds": foo.min_ready_seconds, "template": foo.template}
     manifest = {"apiVersion": "v1", "kind": str(foo.kind), "metadata": metadata, "spec": spec}
     return {
-        "apiVersion": "apps/v1", "kind": REVISION_KIND,
+        "apiVersion": "apps/v1", "kind": REVISION,
         "metadata": {"name": kept_name(request), "namespace": request.namespace},
         "revision": 1, "data": {"hash": _hash(request, foo), "uid": foo.uid, "manifest": manifest},
     }

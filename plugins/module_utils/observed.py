@@ -9,12 +9,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import typing as t
 
 from . import identity
 from .kinds import Kind
-from .request import Request, State, images_of
+from .request import Request, images_of
 
 Json = dict[str, t.Any]
 
@@ -143,12 +142,12 @@ class Controller:
     @property
     def takeover(self) -> Json | None:
         """What the takeover in progress needs to be finished from this controller alone."""
-        return _record(self.annotations.get(identity.TAKEOVER))
+        return identity.record(self.annotations.get(identity.TAKEOVER))
 
     @property
     def last_rollout(self) -> Json:
         """Outcome, from, to and time of the last update, or {}."""
-        return _record(self.annotations.get(identity.LAST_ROLLOUT)) or {}
+        return identity.record(self.annotations.get(identity.LAST_ROLLOUT)) or {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +203,9 @@ class Revision:
     time: str = ""
     #: Who has updated to it, as far as that is known.
     who: str = ""
+    #: The ControllerRevision that keeps it, and the uid of that one's controller; "" for a template that is in use.
+    name: str = ""
+    owner_uid: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,6 +233,8 @@ class Observed:
     wanted: Json | None = None
     #: The present time in RFC 3339, only to be written down.
     now: str = ""
+    #: Who runs the task, only to be written down.
+    who: str = ""
     #: Pods of the takeover that have no owner yet; None where nobody has looked.
     orphans: int | None = None
     #: Empty next controllers of an update that another one, begun at the same time, has displaced.
@@ -247,6 +251,8 @@ class Observed:
     sets: tuple[Controller, ...] = ()
     #: The templates that one can go back to, the newest first.
     history: tuple[Revision, ...] = ()
+    #: Whether the template that an update is about to replace has to be among them.
+    keeps_history: bool = False
     #: Where the request is for one.
     migration: Migration | None = None
 
@@ -254,6 +260,11 @@ class Observed:
     def old_pods(self) -> int:
         """The pods of a Deployment that have another template than its present one."""
         return sum(it.current for it in self.sets if it is not self.next)
+
+    @property
+    def stamp(self) -> Json:
+        """Time and author, for a record."""
+        return {"time": self.now, **({"who": self.who} if self.who else {})}
 
     @property
     def in_progress(self) -> bool:
@@ -314,7 +325,7 @@ def _pick_next(controllers: t.Mapping[str, Controller], request: Request, foo: C
     """The controller foo names, or the request names, or the one that names foo as its partner."""
     names = [(foo.takeover or {}).get("next"), foo.partner] if foo else []
     names.append(request.next_name)
-    if foo and request.state is not State.ROLLED_BACK and identity.TAKEOVER not in foo.annotations:
+    if foo and not request.undoes and identity.TAKEOVER not in foo.annotations:
         names.append(expected_next(request, foo)[0])
     names += sorted(name for name, each in controllers.items() if each.partner == request.name)
     return next((controllers[name] for name in names if name in controllers), None)
@@ -344,11 +355,3 @@ def _labels(selector: Json) -> Json:
 
 def _count(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
-
-
-def _record(text: str | None) -> Json | None:
-    try:
-        record = json.loads(text or "null")
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None

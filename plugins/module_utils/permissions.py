@@ -23,6 +23,7 @@ NEEDED = {
 }
 NEEDED_TO_MIGRATE = (("", "pods", ("list", "patch")), ("apps", "controllerrevisions", ("get", "create", "delete")),
                      ("apps", "replicasets", ("get", "create", "patch")), ("apps", "deployments", ("get", "create", "patch")))
+NEEDED_TO_KEEP_HISTORY = ("apps", "controllerrevisions", ("list", "create", "patch", "delete"))
 NEEDED_TO_LOCK = (("coordination.k8s.io", "leases", ("get", "create", "update", "delete")),)
 
 
@@ -35,15 +36,24 @@ def refuse_missing(rules: t.Sequence[Json], namespace: str, lock: bool,
     """
     missing = []
     for group, resource, verbs in (*NEEDED[kind], *(NEEDED_TO_MIGRATE if is_migration else ()), *(NEEDED_TO_LOCK if lock else ())):
-        refused = [verb for verb in verbs if not any(_allows(rule, group, resource, verb) for rule in rules)]
-        if refused:
-            missing.append(f"{', '.join(refused)} on {resource}{f' ({group})' if group else ''}")
+        if refused := _missing(rules, group, resource, verbs):
+            missing.append(refused)
     if missing:
         hint = "ask for the Role in docs/permissions.md"
         if lock and all("leases" in each for each in missing):
             hint += ", or add lock=false to the task if no other task can work on this controller at the same time"
         raise RolloutError("permission is missing, nothing was changed", where=f"namespace {namespace}",
                            why=f"not allowed: {'; '.join(missing)}", next_command=hint)
+
+
+def missing_for_history(rules: t.Sequence[Json]) -> str:
+    """What is not allowed of what the history needs, or ""."""
+    return _missing(rules, *NEEDED_TO_KEEP_HISTORY)
+
+
+def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterable[str]) -> str:
+    refused = [verb for verb in verbs if not any(_allows(rule, group, resource, verb) for rule in rules)]
+    return f"{', '.join(refused)} on {resource}{f' ({group})' if group else ''}" if refused else ""
 
 
 def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:

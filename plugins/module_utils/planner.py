@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import autoscaler, deployment, identity, migration, surroundings, takeover
+from . import autoscaler, deployment, history, identity, migration, surroundings, takeover
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import Controller, Observed, expected_next, own_label
@@ -67,7 +67,7 @@ def _plan(request: Request, seen: Observed) -> Decision:
         raise _interrupted_kubectl(request, seen)
     if seen.displaced:
         return _delete(seen.displaced[0])
-    if request.state is State.ROLLED_BACK:
+    if request.undoes or _leads_elsewhere(request, seen):
         return _back(request, seen)
     return _forward(request, seen)
 
@@ -109,9 +109,13 @@ def _forward(request: Request, seen: Observed) -> Decision:
         return decision
     if request.pause_at and desired:
         return _pause(foo, next, target, desired)
-    # | yes (0) | yes (all available) | no next_name | takeover |
     if request.next_name is None:
         _refuse_rivals(request, seen, next.template, next.name)
+    # | yes (0) | yes (all available) | foo's template is not in its history | record it there |
+    if recorded := history.keep(request, seen, foo, next):
+        return recorded
+    # | yes (0) | yes (all available) | no next_name | takeover |
+    if request.next_name is None:
         return takeover.park(request, foo, next, desired)
     # | yes (0) | yes (all available) | next_name given | delete foo, clear next's marks; done |
     return _delete(foo)
@@ -305,7 +309,7 @@ def _finish_next(request: Request, seen: Observed, next: Controller) -> Decision
         return scale(next, desired)
     if not next.is_settled:
         return Wait(f"{next.name} {next.available}/{next.replicas} available")
-    record = {**next.last_rollout, "outcome": "updated", "to": next.images, "time": seen.now,
+    record = {**next.last_rollout, "outcome": "updated", "to": next.images, **seen.stamp,
               "request": takeover.became(request.fingerprint, next, request.label_key)}
     return _clear(next, identity.canonical(record), "updated", is_last=True)
 
@@ -321,7 +325,7 @@ def _clean(seen: Observed, foo: Controller, outcome: str | None) -> Decision | N
     if outcome is None:
         return _clear(foo, None, "no update in progress")
     before = foo.last_rollout.get("from") if foo.last_rollout.get("outcome") == "rolling back" else None
-    record = {"outcome": outcome, "from": before or {}, "to": foo.images, "time": seen.now}
+    record = {"outcome": outcome, "from": before or {}, "to": foo.images, **seen.stamp}
     return _clear(foo, identity.canonical(record), outcome)
 
 
@@ -355,6 +359,13 @@ def _carries_the_wanted_template(request: Request, foo: Controller, next: Contro
     first_seen = foo.annotations.get(identity.NEXT_SPEC) if foo.partner_uid == next.uid else None
     return (own_label(request, next) == expected_next(request, foo)[1]
             and first_seen in (None, identity.digest(next.template["spec"])))
+
+
+def _leads_elsewhere(request: Request, seen: Observed) -> bool:
+    """to_revision, and an update to another template is in progress: that one is rolled back first."""
+    foo, next = seen.foo, seen.next
+    return bool(request.revision and foo and next and identity.TAKEOVER not in foo.annotations
+                and not _carries_the_wanted_template(request, foo, next, seen.wanted or {}))
 
 
 def _record(outcome: str, before: Controller, after: Controller, now: str, **more: str) -> str:

@@ -12,7 +12,7 @@ import dataclasses
 import typing as t
 
 from . import deployment, identity, surroundings
-from .observed import Controller, Deployment, Observed
+from .observed import Controller, Deployment, Observed, Revision
 from .request import Request, State, differ_in_images_only, images_of
 from .steps import Step
 
@@ -53,8 +53,11 @@ def rollout(seen: Observed) -> Json:
 
 
 def history(seen: Observed) -> list[Json]:
-    """The templates that one can go back to, the newest first."""
-    return [{"revision": it.number, "images": images_of(it.template), "time": it.time, "who": it.who} for it in seen.history]
+    """The templates that one can go back to, the newest first; one that has come again is told once."""
+    newest: dict[str, Revision] = {}
+    for it in seen.history:
+        newest.setdefault(identity.canonical(it.template), it)
+    return [{"revision": it.number, "images": images_of(it.template), "time": it.time, "who": it.who} for it in newest.values()]
 
 
 def commands(seen: Observed, namespace: str) -> Json:

@@ -40,6 +40,7 @@ ARGUMENT_SPEC: Json = dict(
     to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
     release_owner=dict(type="bool", default=False),
     to_revision=dict(type="int"),
+    revision_history_limit=dict(type="int", default=10),
     deployment_label_key=dict(type="str", default=identity.DEPLOYMENT_LABEL, no_log=False),
     max_surge=dict(type="str"),
     max_unavailable=dict(type="str"),
@@ -63,6 +64,8 @@ ARGUMENT_SPEC: Json = dict(
 CHANGES = ("image", "images", "template", "definition", "src")
 #: What the server's own controller, which steps a Deployment, has no place for.
 NOT_OF_DEPLOYMENTS = ("next_name", "max_steps", "update_period")
+#: The most templates that are kept of a controller.
+HISTORY_LIMIT = 100
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -101,6 +104,10 @@ class Request:
     definition: Json | None = None
     #: The revision of the history that a rollback goes back to; None undoes the update in progress.
     to_revision: int | None = None
+    #: The template of that revision, once it has been looked up; a Deployment has it on its ReplicaSets.
+    revision: Json | None = None
+    #: How many templates of before are kept.
+    revision_history_limit: int = 10
     #: Whether a controller that another object controls may be taken from it, to be migrated.
     releases_owner: bool = False
     label_key: str = identity.DEPLOYMENT_LABEL
@@ -141,6 +148,16 @@ class Request:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
+    def undoes(self) -> bool:
+        """Whether there is no wanted template: the update in progress is to be undone."""
+        return self.state is State.ROLLED_BACK and self.revision is None
+
+    @property
+    def is_unresolved(self) -> bool:
+        """Whether the template of to_revision is still to be looked up."""
+        return self.undoes and self.to_revision is not None and self.kind is not Kind.DEPLOYMENT
+
+    @property
     def asks_the_server(self) -> bool:
         """Whether only the API server can tell what the wanted template looks like when stored (by a dry run)."""
         return self.state is State.UPDATED and (self.template is not None or self.definition is not None)
@@ -150,6 +167,8 @@ class Request:
 
         Raises RolloutError for a container that is not there or not clear.
         """
+        if self.revision is not None:
+            return self.revision
         if self.state is State.RESTARTED:
             # No time in it: the same request must name the same next controller on every rerun (design section 3).
             token = identity.digest(identity.without_label(template, self.label_key))
@@ -174,7 +193,7 @@ class Request:
     @property
     def fingerprint(self) -> str:
         """Tells whether two tasks ask for the same pods, whatever the controller looks like at that moment."""
-        return identity.digest([self.state, dict(self.images), self.template, self.definition])
+        return identity.digest([self.state, dict(self.images), self.template, self.definition, *filter(None, [self.revision])])
 
     def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None,
                 to_revision: int | None = None) -> str:
@@ -245,8 +264,9 @@ class Request:
             raise RolloutError("to_revision is for state=rolled_back")
         if to_revision is not None and to_revision < 1:
             raise RolloutError(f"to_revision {to_revision} is no revision's number: the first one is 1")
-        if to_revision is not None and kind is not Kind.DEPLOYMENT:
-            raise RolloutError("to_revision is for kind=Deployment, whose history the server keeps")
+        history_limit = given.get("revision_history_limit", 10)
+        if not 0 <= history_limit <= HISTORY_LIMIT:
+            raise RolloutError(f"revision_history_limit {history_limit} is no number from 0 to {HISTORY_LIMIT}")
         if "container" in given and "image" not in given:
             raise RolloutError("container is given without image")
 
@@ -301,6 +321,7 @@ class Request:
             template=_json("template", given.get("template")),
             definition=definition,
             to_revision=to_revision,
+            revision_history_limit=history_limit,
             releases_owner=given.get("release_owner", False),
             label_key=_label_key(params.get("deployment_label_key")) if kind is not Kind.DEPLOYMENT else identity.HASH_LABEL,
             max_surge=max_surge,

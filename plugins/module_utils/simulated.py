@@ -17,7 +17,7 @@ import typing as t
 
 from .kinds import Kind
 from .observed import NEVER, Controller
-from .steps import Create, Delete, Patch, Write, keys
+from .steps import REVISION, Create, Delete, Patch, PatchAll, Write, keys
 from .takeover import CLOSED
 
 Json = dict[str, t.Any]
@@ -62,6 +62,8 @@ class SimulatedCluster:
         #: Changes that it has not heard of, in their order: name, and what has become of that controller.
         self.unseen: list[tuple[str, Json | None]] = []
         self.pods: list[Pod] = []
+        #: ControllerRevisions by name.
+        self.revisions: dict[str, Json] = {}
         for item in self.items.values():
             it = Controller.from_api(item, kind)
             self.pods += [_pod(it, ready=number < it.available) for number in range(it.current)]
@@ -71,6 +73,7 @@ class SimulatedCluster:
         other = SimulatedCluster(kind=self.kind)
         other.items, other.seen = dict(self.items), dict(self.seen)
         other.unseen, other.pods = list(self.unseen), list(self.pods)
+        other.revisions = dict(self.revisions)
         return other
 
     # What a client sees and does
@@ -83,6 +86,8 @@ class SimulatedCluster:
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold, as the API server would say 404, 409 or 422."""
+        if write.kind == REVISION:
+            return self._write_revision(write)
         item = self.items.get(write.name)
         if isinstance(write, Create):
             if item is not None:
@@ -95,6 +100,23 @@ class SimulatedCluster:
         if isinstance(write, Delete):
             return self._delete(item, write)
         return self._patch(item, write)
+
+    def _write_revision(self, write: Write) -> bool:
+        if isinstance(write, PatchAll):
+            return all([self._write_revision(Patch(name, write.operations, write.kind)) for name in write.names])
+        there = self.revisions.get(write.name)
+        if (there is None) != isinstance(write, Create):
+            return False
+        if isinstance(write, Create):
+            self.revisions[write.name] = write.manifest
+        elif isinstance(write, Delete):
+            del self.revisions[write.name]
+        else:
+            try:
+                self.revisions[write.name] = patched(t.cast(Json, there), write)
+            except TestFailed:
+                return False
+        return True
 
     def _new_uid(self, name: str) -> str:
         """A uid that nothing refers to any more: real ones are never used twice."""

@@ -34,9 +34,12 @@ class Action(enum.StrEnum):
     UPDATE = "update"
     PACE = "pace"
     LABEL = "label"
+    RECORD = "record"
 
 
 CONTROLLER, AUTOSCALER = str(Kind.REPLICATION_CONTROLLER), "HorizontalPodAutoscaler"
+#: A ControllerRevision (apps/v1) is a place for any JSON that the server keeps and nobody changes.
+REVISION = "ControllerRevision"
 
 
 @dataclasses.dataclass(frozen=True)

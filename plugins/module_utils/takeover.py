@@ -162,7 +162,7 @@ def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decis
             return Step(Action.RESTORE, foo.name, patch(foo, *opening), before="closed template", after="template")
         return Wait(f"{foo.name} {foo.available}/{foo.replicas} available after the takeover")
     images = images_of(foo.template)
-    record = {"outcome": "updated", "from": mark.get("from", {}), "to": images, "time": seen.now}
+    record = {"outcome": "updated", "from": mark.get("from", {}), "to": images, **seen.stamp}
     is_next_s = mark.get("template") == _digest(foo.template, mark["label"])  # nobody has edited it meanwhile
     if is_next_s:
         record["request"] = became(mark.get("request", ""), foo, mark["label"])
@@ -189,7 +189,7 @@ def became(fingerprint: str, controller: Controller, key: str) -> str:
 def is_what_became_of(request: Request, controller: Controller) -> bool:
     """Whether the last update was the same request, and nobody has changed the template since."""
     record = controller.last_rollout
-    return (request.state is State.UPDATED and record.get("outcome") == "updated"
+    return ((request.state is State.UPDATED or request.revision is not None) and record.get("outcome") == "updated"
             and record.get("request") == became(request.fingerprint, controller, request.label_key))
 
 

@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import typing as t
 
-from . import driver, fleet, report
+from . import driver, fleet, history, identity, report
 from .caller import Caller
 from .connection import Connection
 from .gateway import KubernetesGateway
 from .kinds import Kind
-from .observed import Observed, observe
+from .observed import Controller, Observed, observe
 from .request import Request, State
 
 Json = dict[str, t.Any]
@@ -67,13 +68,27 @@ def info(params: Json) -> Json:
     nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
     names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})
     rollouts = []
+    kept = _kept(gateway, controllers.get(names[0]) if name and names else None)
     for each in names:
         seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK, kind), sets)
         if seen.foo or seen.next:
+            if seen.foo and kind is Kind.REPLICATION_CONTROLLER:
+                own = kept.get(seen.foo.uid, [])
+                seen = dataclasses.replace(seen, history=history.revisions(seen.foo, own, identity.DEPLOYMENT_LABEL))
             pods = {"pods": _pods(gateway, seen)} if params.get("pods") else {}
             rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace),
                              "history": report.history(seen), **pods})
     return {"changed": False, "rollouts": rollouts}
+
+
+def _kept(gateway: KubernetesGateway, only: Controller | None) -> dict[str, list[Json]]:
+    """The ControllerRevisions of one ReplicationController, or of all, by its uid; none where they may not be seen."""
+    if gateway.kind is not Kind.REPLICATION_CONTROLLER:
+        return {}
+    kept: dict[str, list[Json]] = {}
+    for item in gateway.revisions([only.uid] if only else []) or []:
+        kept.setdefault(item["metadata"]["labels"][identity.HISTORY], []).append(item)
+    return kept
 
 
 def _pods(gateway: KubernetesGateway, seen: Observed) -> list[Json]:

@@ -136,9 +136,18 @@ options:
   to_revision:
     description:
       - With O(state=rolled_back), the number of the revision to go back to, also after an update has ended.
-        M(baton.kubernetes.rolling_update_info) lists them. The server gives its template a new number then.
-      - For O(kind=Deployment), whose history the server keeps.
+        M(baton.kubernetes.rolling_update_info) lists them. Its template has a new number then.
+      - For a ReplicationController it is an update to that template. One to another template that is in progress is rolled back
+        first.
     type: int
+  revision_history_limit:
+    description:
+      - How many templates of before are kept of a ReplicationController, each in a ControllerRevision (C(apps/v1)), to go back to
+        with O(to_revision). Older ones are deleted. With V(0) the template of before is not kept.
+      - Where ControllerRevisions may not be written, the update goes on without and warns.
+      - The server keeps the history of a Deployment, and its C(revisionHistoryLimit) says how much of it.
+    type: int
+    default: 10
   deployment_label_key:
     description:
       - Key of the label that tells the old pods from the new ones. Those of a Deployment have one by the server.
@@ -288,7 +297,6 @@ EXAMPLES = r"""
 - name: Go back to an earlier template, as rolling_update_info lists them
   baton.kubernetes.rolling_update:
     name: foo
-    kind: Deployment
     state: rolled_back
     to_revision: 3
 
@@ -382,11 +390,12 @@ steps:
         - What was done. V(create), V(scale) and V(delete) a controller; V(annotate) it with where the update stands;
           V(rename) when the present controller gets the new template, V(restore) when it gets its size back.
         - V(freeze) and V(restore) a HorizontalPodAutoscaler, before the first change of a size and before the end.
+        - V(record) a template of before in the history, before it is lost, and forget the oldest one.
         - V(label) the pods of a controller that is migrated, and its template.
         - V(update) a Deployment's template, V(pace) how far the server's controller may go on with it. Each V(scale) of a
           ReplicaSet is then the server's.
       type: str
-      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, label]
+      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, label, record]
     kind:
       description: Kind of the object.
       type: str
@@ -470,7 +479,7 @@ rollout:
       description: When the update began, while it is in progress.
       type: str
     last_rollout:
-      description: Outcome, images before and after, and time of the last update.
+      description: Outcome, images before and after, and time of the last update, and who has ended it.
       type: dict
     images:
       description: Images by container, before this task and after it.

@@ -92,7 +92,7 @@ rollouts:
       description: When the update in progress began or turned round, in RFC 3339.
       type: str
     last_rollout:
-      description: Outcome, images before and after, and time of the last update.
+      description: Outcome, images before and after, and time of the last update, and who has ended it.
       type: dict
     resume_command:
       description: What to type to go on.
@@ -121,8 +121,9 @@ rollouts:
           description: Whether it belongs to the next controller of an update in progress.
           type: bool
     history:
-      description: The templates that a Deployment has had and O(baton.kubernetes.rolling_update#module:to_revision) can go back to,
-        the newest first, as far as the server keeps them (C(revisionHistoryLimit)).
+      description: The templates that the controller has had and O(baton.kubernetes.rolling_update#module:to_revision) can go back
+        to, the newest first; the first is the present one. As far as they are kept, by
+        O(baton.kubernetes.rolling_update#module:revision_history_limit) or by the C(revisionHistoryLimit) of a Deployment.
       type: list
       elements: dict
       contains:

@@ -14,11 +14,11 @@ from builders import old, rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity, migration
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.migration import REVISION_KIND, look
+from ansible_collections.baton.kubernetes.plugins.module_utils.migration import look
 from ansible_collections.baton.kubernetes.plugins.module_utils.planner import plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated_migration import SimulatedMigration
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import REVISION, Done, Step, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.takeover import CLOSED
 
 MIGRATE = Request.from_params({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
@@ -84,7 +84,7 @@ def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
 def test_the_replica_set_can_make_no_pod_until_it_has_them():
     world = World()
     world.go(ALL.index("create ReplicaSet") + 1)
-    name = f"foo-{world.find(REVISION_KIND, 'foo-migration')['data']['hash']}"
+    name = f"foo-{world.find(REVISION, 'foo-migration')['data']['hash']}"
     it = world.find("ReplicaSet", name)
     assert it["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
     world.cluster._items["ReplicaSet", name] = {**it, "status": {**it["status"], "replicas": 1}}
@@ -100,7 +100,7 @@ def test_a_controller_that_changes_before_it_is_deleted_is_looked_at_anew(change
     item = world.find("ReplicationController")
     item["spec"] = {**item["spec"], **change}
     assert world.go(2) == ["delete ControllerRevision", "create ControllerRevision"]
-    assert world.find(REVISION_KIND, "foo-migration")["data"]["manifest"]["spec"]["replicas"] == item["spec"]["replicas"]
+    assert world.find(REVISION, "foo-migration")["data"]["manifest"]["spec"]["replicas"] == item["spec"]["replicas"]
 
 
 def test_a_controller_that_comes_back_is_refused():

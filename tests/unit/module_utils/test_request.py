@@ -172,8 +172,7 @@ BAD_INPUT = {
     "a revision before the first": (
         {"kind": "Deployment", "state": "rolled_back", "to_revision": 0},
         "to_revision 0 is no revision's number: the first one is 1"),
-    "a revision where there is no history": (
-        {"state": "rolled_back", "to_revision": 1}, "to_revision is for kind=Deployment, whose history the server keeps"),
+    "a history without end": (V2 | {"revision_history_limit": 101}, "revision_history_limit 101 is no number from 0 to 100"),
     "a Deployment with another name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
         "next_name is not for kind=Deployment, whose steps are the server's: leave it out"),

@@ -1,0 +1,134 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The templates that a ReplicationController has had, each kept in a ControllerRevision, so that one can go back to it. Pure.
+
+As a DaemonSet's history has it (pkg/controller/daemon/update.go): equal templates share one ControllerRevision, which gets the
+highest number when it is needed again; its data never changes. A template is kept where it is about to be lost, just before the
+takeover or the deletion of foo; what the controller has now needs no copy, and has the number that follows.
+"""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from . import fields, identity
+from .errors import RolloutError
+from .observed import Controller, Observed, Revision
+from .request import Request, images_of
+from .steps import REVISION, Action, Create, Delete, Patch, PatchAll, Step, annotation, pointer, put, test
+
+Json = dict[str, t.Any]
+
+_OWNERS, _OF = "/metadata/ownerReferences", f"/metadata/labels/{pointer(identity.HISTORY)}"
+
+
+def revisions(controller: Controller, kept: t.Iterable[Json], key: str) -> tuple[Revision, ...]:
+    """All that one can go back to, the newest first: the present template, then those of these ControllerRevisions."""
+    known = sorted(filter(None, map(_parse, kept)), key=lambda it: it.number, reverse=True)
+    template = identity.without_label(controller.template, key)
+    if known and known[0].template == template:
+        return tuple(known)
+    last = controller.last_rollout
+    if last.get("to") != controller.images:  # somebody else has changed it since
+        last = {"time": controller.created}
+    number = known[0].number + 1 if known else 1
+    return Revision(number, template, fields.text(last, "time"), fields.text(last, "who")), *known
+
+
+def resolved(request: Request, history: t.Sequence[Revision]) -> Request:
+    """The request with the template that it wants to go back to. Raises RolloutError where there is none of that number.
+
+    An empty history is one that may not be seen.
+    """
+    if not history:
+        raise RolloutError("its history may not be seen", where=request.where,
+                           why="not allowed: list on controllerrevisions (apps)",
+                           next_command="ask for that in a Role of this namespace (see docs/permissions.md)")
+    there = next((it for it in history if it.number == request.to_revision), None)
+    if there is None:
+        raise no_such_revision(request, history, history[0].number)
+    return dataclasses.replace(request, revision=there.template)
+
+
+def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
+    known = ", ".join(f"{it.number} ({_images(it.template)})" for it in history)
+    return RolloutError(f"there is no revision {request.to_revision} of it", where=request.where,
+                        why=f"there are: {known}" if known else "",
+                        next_command=f"{request.command(to_revision=example)}, or another of these")
+
+
+def is_due(seen: Observed) -> bool:
+    """Whether foo's template is about to be lost: all pods are next's."""
+    foo, next = seen.foo, seen.next
+    return bool(foo and next and identity.TAKEOVER not in foo.annotations and foo.is_empty and next.is_settled)
+
+
+def keep(request: Request, seen: Observed, foo: Controller, next: Controller) -> Step | None:
+    """What is to be done before foo's template is lost; None when it is in the history of the one that stays."""
+    if not seen.keeps_history:
+        return None
+    survivor = next if request.next_name else foo
+    present, *others = seen.history
+    # foo's history would go with foo.
+    of_another = tuple(it.name for it in seen.history if it.name and it.owner_uid != survivor.uid)
+    if of_another:
+        write = PatchAll(of_another, (put(_OWNERS, [_owner(survivor)]), put(_OF, survivor.uid)), REVISION)
+        return Step(Action.RECORD, write.name, write, after=f"the history of {survivor.name}")
+    told = f"{_images(present.template)} as revision {present.number}"
+    if not present.name:
+        same = [it for it in others if it.template == present.template]
+        write = _renumbered(same[0], present) if same else Create(_manifest(request, survivor, present))
+        return Step(Action.RECORD, write.name, write, after=told)
+    # The one that is gone back to stays, so that the same task finds it when it is run again after a kill.
+    wanted = identity.without_label(next.template, request.label_key)
+    surplus = [it for it in seen.history if it.template != wanted][request.revision_history_limit:]
+    if surplus:
+        oldest = surplus[-1]
+        write = Delete(oldest.name, "Background", {}, REVISION)
+        return Step(Action.RECORD, oldest.name, write, after=f"revision {oldest.number} is forgotten")
+    return None
+
+
+def _parse(item: Json) -> Revision | None:
+    template = fields.mapping(item, "data", "template")
+    if not template:
+        return None
+    owners = fields.objects(item["metadata"], "ownerReferences")
+    record = identity.record(fields.mapping(item, "metadata", "annotations").get(identity.LAST_ROLLOUT)) or {}
+    return Revision(fields.number(item, "revision"), template, fields.text(record, "time"), fields.text(record, "who"),
+                    item["metadata"]["name"], next((fields.text(it, "uid") for it in owners if it.get("controller")), ""))
+
+
+def _manifest(request: Request, survivor: Controller, present: Revision) -> Json:
+    """Named by what it holds and whose it is: a client that is followed by another one writes nothing twice."""
+    name = identity.next_name(request.name, identity.digest([survivor.uid, present.template]))
+    return {
+        "apiVersion": "apps/v1", "kind": REVISION,
+        "metadata": {"name": name, "namespace": request.namespace, "labels": {identity.HISTORY: survivor.uid},
+                     "annotations": {identity.LAST_ROLLOUT: _record(present)}, "ownerReferences": [_owner(survivor)]},
+        "revision": present.number, "data": {"template": present.template},
+    }
+
+
+def _renumbered(same: Revision, present: Revision) -> Patch:
+    """The same template is needed again: it is the newest now."""
+    return Patch(same.name, (test("/revision", same.number), put("/revision", present.number),
+                             put(annotation(identity.LAST_ROLLOUT), _record(present))), REVISION)
+
+
+def _record(it: Revision) -> str:
+    return identity.canonical({"to": images_of(it.template), "time": it.time, "who": it.who})
+
+
+def _owner(controller: Controller) -> Json:
+    return {"apiVersion": controller.kind.api_version, "kind": str(controller.kind), "name": controller.name,
+            "uid": controller.uid, "controller": True}
+
+
+def _images(template: Json) -> str:
+    return ", ".join(dict.fromkeys(images_of(template).values())) or "no image"

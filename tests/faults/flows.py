@@ -28,6 +28,7 @@ REPLICAS = 2
 
 UPDATE = {"image": "myimage:v2"}
 BACK = {"state": "rolled_back"}
+BACK_TO_FIRST = {**BACK, "to_revision": 1}
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,13 @@ def foo_lost(world: World) -> None:
     world.comes_to_rest()
 
 
+def updated_to_v2(world: World) -> None:
+    """An update has ended, and what was there before is in the history."""
+    updated_before(world)
+    ended = world.run(UPDATE)
+    assert ended.is_well, ended.last_words
+
+
 def whichever_restart(end: Json | str) -> Json | str:
     """A restart that has ended cannot be told from one that has not begun: the same task begins another one then.
 
@@ -148,6 +156,7 @@ FLOWS = [
     Flow("rolled back half way", half_way(UPDATE), BACK, UPDATE, half_way(UPDATE)),
     Flow("restart", updated_before, RESTART, BACK, half_way(RESTART), whichever_restart),
     Flow("foo lost half way", foo_lost, UPDATE, BACK),
+    Flow("back to a revision", updated_to_v2, BACK_TO_FIRST, BACK, half_way(BACK_TO_FIRST, updated_to_v2)),
     Flow("migrated to a Deployment", never_updated, {"state": "migrated", "to_kind": "Deployment"}, {**BACK, **DEPLOYMENT}),
     of_deployment("Deployment", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT),
     PAUSE,

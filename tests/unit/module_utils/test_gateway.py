@@ -881,6 +881,17 @@ def test_what_is_around_as_far_as_it_may_be_seen(known, api, resource, path):
     assert api.sent[0] == ("GET", f"{path}?limit=500")
 
 
+@pytest.mark.parametrize("uids, selector", [
+    (["u1", "u2"], "baton.kubernetes%2Fhistory-of+in+%28u1%2Cu2%29"), ([], "baton.kubernetes%2Fhistory-of"),
+], ids=["of two", "of all"])
+def test_the_history_as_far_as_it_may_be_seen(known, api, uids, selector):
+    revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"}, "items": [{"a": 1}]}
+    api.answers += [answer(revisions), status(403)]
+
+    assert [known.revisions(uids) for _time in range(2)] == [[{"a": 1}], None]
+    assert api.sent[0] == ("GET", f"/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector={selector}&limit=500")
+
+
 def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(known, api, pauses):
     """Each would take as long again as all the tries of the first."""
     api.answers += [status(503, "no") for _number in range(20)]

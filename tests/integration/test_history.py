@@ -1,0 +1,134 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The templates of before, as the API server keeps them, and the way back to them after an update has ended."""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import pytest
+from namespace import Killed, dies, eventually
+from test_permissions import change_role, without
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
+
+REPLICAS = 2
+#: Far more than the writes of an update.
+NEVER = 100
+
+
+def history(namespace, name="foo"):
+    """Number and image, as the info module tells them."""
+    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": name, "kind": None}
+    (there,) = task.info(params)["rollouts"]
+    return [(each["revision"], each["images"]["web"]) for each in there["history"]]
+
+
+def kept(namespace):
+    return namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+
+
+def images(namespace):
+    return {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
+
+
+def back_to(number, **params):
+    return {"state": "rolled_back", "to_revision": number, **params}
+
+
+def test_back_to_a_revision_when_the_update_has_ended(namespace):
+    before = namespace.make_foo(REPLICAS)
+    assert history(namespace) == [(1, "myimage:v1")]
+    for image in ("myimage:v2", "myimage:v3"):
+        assert not namespace.roll(image=image)["warnings"]
+    assert history(namespace) == [(3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
+
+    with namespace.observer() as observer:
+        result = namespace.roll(**back_to(1))
+
+    assert result["msg"] == f"foo is rolled back to myimage:v1: {REPLICAS} of {REPLICAS} replicas available"
+    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1 and "foo" not in observer.controllers_deleted
+    assert namespace.rc()["spec"]["template"]["spec"] == before["spec"]["template"]["spec"]
+    assert history(namespace) == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")] and len(kept(namespace)) == 3
+    for number in (1, 4):
+        again = namespace.roll(**back_to(number))
+        assert not again["changed"] and set(again["requests"]) == {"GET"}
+
+    namespace.roll(image="myimage:v4", revision_history_limit=2)
+    assert history(namespace) == [(5, "myimage:v4"), (4, "myimage:v1"), (3, "myimage:v3")]
+
+
+def test_the_history_goes_with_the_controller(namespace):
+    namespace.make_foo(1)
+    namespace.roll(image="myimage:v2")
+    (item,) = kept(namespace)
+    assert identity.record(item["metadata"]["annotations"][identity.LAST_ROLLOUT])["to"] == {"web": "myimage:v1"}
+
+    namespace.remove("foo")
+
+    eventually(lambda: not kept(namespace), "the end of the history")
+
+
+def test_with_next_name_the_one_that_stays_inherits_it(namespace):
+    namespace.make_foo(REPLICAS)
+    namespace.roll(image="myimage:v2")
+    namespace.roll(image="myimage:v3", next_name="bar")
+    namespace.gone("foo")
+    uid = namespace.rc("bar")["metadata"]["uid"]
+    assert {it["metadata"]["ownerReferences"][0]["uid"] for it in kept(namespace)} == {uid}
+
+    namespace.roll(**back_to(1, name="bar"))
+
+    assert images(namespace) == {"myimage:v1"} and namespace.rcs() == ["bar"]
+    assert history(namespace, "bar") == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
+
+
+def test_check_mode_tells_the_steps_and_keeps_nothing(namespace):
+    namespace.make_foo(REPLICAS)
+    namespace.roll(image="myimage:v2")
+    there = kept(namespace)
+    planned = namespace.check(**back_to(1))
+    assert set(planned["requests"]) == {"GET"} and kept(namespace) == there
+
+    done = namespace.roll(**back_to(1))
+
+    told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
+    assert told[0] == told[1] and "record" in [step[0] for step in told[0]]
+
+
+@pytest.mark.parametrize("params", [{}, {"next_name": "bar"}], ids=["takeover", "next_name"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, after, params):
+    """With a limit of 1, so that another one is forgotten on the way."""
+    wish = back_to(1, revision_history_limit=1, **params)
+    name = params.get("next_name", "foo")
+    for number in range(1, NEVER):
+        namespace.make_foo(REPLICAS)
+        namespace.roll(image="myimage:v2")
+        try:
+            namespace.roll(kill=dies(number, after), **wish)
+        except Killed:
+            namespace.roll(**wish)
+        else:
+            break
+        finally:
+            assert images(namespace) == {"myimage:v1"} and namespace.rcs() == [name], f"killed at {number}"
+            assert history(namespace, name) == [(3, "myimage:v1"), (2, "myimage:v2")], f"killed at {number}"
+            assert len(kept(namespace)) == 2
+            namespace.remove(name)
+            eventually(lambda: not namespace.pods() and not kept(namespace), "an empty namespace")
+    assert 9 <= number < NEVER
+
+
+@pytest.mark.parametrize("verb", ["list", "create", "patch", "delete"])
+def test_without_permission_an_update_works_and_one_warning_says_so(namespace, verb):
+    namespace.make_foo(1)
+    change_role(namespace, without(verb, "controllerrevisions"), verb, "controllerrevisions")
+
+    result = namespace.roll(image="myimage:v2")
+
+    (warning,) = result["warnings"]
+    assert verb in warning and "the template of before is not kept" in warning
+    assert images(namespace) == {"myimage:v2"} and not kept(namespace)
+    assert not namespace.roll(image="myimage:v1", revision_history_limit=0)["warnings"]

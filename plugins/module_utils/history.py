@@ -4,9 +4,10 @@
 
 """The templates that a ReplicationController has had, each kept in a ControllerRevision, so that one can go back to it. Pure.
 
-As a DaemonSet's history has it (pkg/controller/daemon/update.go): equal templates share one ControllerRevision, which gets the
-highest number when it is needed again; its data never changes. A template is kept where it is about to be lost, just before the
-takeover or the deletion of foo; what the controller has now needs no copy, and has the number that follows.
+As a DaemonSet's history has it (pkg/controller/daemon/update.go), of equal templates there is one, with the highest number. Here a
+ControllerRevision is only created and deleted: the API server takes no patch of one whose data it would write in other bytes than
+it was sent (spaces, escapes): "field is immutable". A template is kept where it is about to be lost, just before the takeover or the
+deletion of foo; what the controller has now needs no copy, and has the number that follows.
 """
 
 # pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
@@ -20,11 +21,9 @@ from . import fields, identity
 from .errors import RolloutError
 from .observed import Controller, Observed, Revision
 from .request import Request, images_of
-from .steps import REVISION, Action, Create, Delete, Patch, PatchAll, Step, annotation, pointer, put, test
+from .steps import REVISION, Action, Create, Delete, Step
 
 Json = dict[str, t.Any]
-
-_OWNERS, _OF = "/metadata/ownerReferences", f"/metadata/labels/{pointer(identity.HISTORY)}"
 
 
 def revisions(controller: Controller, kept: t.Iterable[Json], key: str) -> tuple[Revision, ...]:
@@ -72,25 +71,22 @@ def keep(request: Request, seen: Observed, foo: Controller, next: Controller) ->
     """What is to be done before foo's template is lost; None when it is in the history of the one that stays."""
     if not seen.keeps_history:
         return None
-    survivor = next if request.next_name else foo
-    present, *others = seen.history
-    # foo's history would go with foo.
-    of_another = tuple(it.name for it in seen.history if it.name and it.owner_uid != survivor.uid)
-    if of_another:
-        write = PatchAll(of_another, (put(_OWNERS, [_owner(survivor)]), put(_OF, survivor.uid)), REVISION)
-        return Step(Action.RECORD, write.name, write, after=f"the history of {survivor.name}")
-    told = f"{_images(present.template)} as revision {present.number}"
-    if not present.name:
-        same = [it for it in others if it.template == present.template]
-        write = _renumbered(same[0], present) if same else Create(_manifest(request, survivor, present))
-        return Step(Action.RECORD, write.name, write, after=told)
-    # The one that is gone back to stays, so that the same task finds it when it is run again after a kill.
+    survivor = next if request.next_name else foo  # foo's history goes with foo
     wanted = identity.without_label(next.template, request.label_key)
-    surplus = [it for it in seen.history if it.template != wanted][request.revision_history_limit:]
-    if surplus:
-        oldest = surplus[-1]
-        write = Delete(oldest.name, "Background", {}, REVISION)
-        return Step(Action.RECORD, oldest.name, write, after=f"revision {oldest.number} is forgotten")
+    newest: dict[str, Revision] = {}
+    for it in sorted(seen.history, key=lambda it: (it.number, it.owner_uid == survivor.uid), reverse=True):
+        newest.setdefault(identity.canonical(it.template), it)
+    of_before = [it for it in newest.values() if it.template != wanted][:request.revision_history_limit]
+    # The one that is gone back to stays, so that the same task finds it when it is run again after a kill.
+    stay = [*of_before, *(it for it in newest.values() if it.template == wanted)]
+    for it in stay:
+        if it.owner_uid != survivor.uid:
+            write = Create(_manifest(request, survivor, it))
+            return Step(Action.RECORD, write.name, write, after=f"{_images(it.template)} as revision {it.number}")
+    for it in seen.history:
+        if it.owner_uid == survivor.uid and it not in stay:
+            delete = Delete(it.name, "Background", {}, REVISION)
+            return Step(Action.RECORD, it.name, delete, after=f"revision {it.number} is forgotten")
     return None
 
 
@@ -104,25 +100,16 @@ def _parse(item: Json) -> Revision | None:
                     item["metadata"]["name"], next((fields.text(it, "uid") for it in owners if it.get("controller")), ""))
 
 
-def _manifest(request: Request, survivor: Controller, present: Revision) -> Json:
+def _manifest(request: Request, survivor: Controller, it: Revision) -> Json:
     """Named by what it holds and whose it is: a client that is followed by another one writes nothing twice."""
-    name = identity.next_name(request.name, identity.digest([survivor.uid, present.template]))
+    name = identity.next_name(request.name, identity.digest([survivor.uid, it.number, it.template]))
+    record = {"to": images_of(it.template), "time": it.time, "who": it.who}
     return {
         "apiVersion": "apps/v1", "kind": REVISION,
         "metadata": {"name": name, "namespace": request.namespace, "labels": {identity.HISTORY: survivor.uid},
-                     "annotations": {identity.LAST_ROLLOUT: _record(present)}, "ownerReferences": [_owner(survivor)]},
-        "revision": present.number, "data": {"template": present.template},
+                     "annotations": {identity.LAST_ROLLOUT: identity.canonical(record)}, "ownerReferences": [_owner(survivor)]},
+        "revision": it.number, "data": {"template": it.template},
     }
-
-
-def _renumbered(same: Revision, present: Revision) -> Patch:
-    """The same template is needed again: it is the newest now."""
-    return Patch(same.name, (test("/revision", same.number), put("/revision", present.number),
-                             put(annotation(identity.LAST_ROLLOUT), _record(present))), REVISION)
-
-
-def _record(it: Revision) -> str:
-    return identity.canonical({"to": images_of(it.template), "time": it.time, "who": it.who})
 
 
 def _owner(controller: Controller) -> Json:

@@ -23,7 +23,7 @@ NEEDED = {
 }
 NEEDED_TO_MIGRATE = (("", "pods", ("list", "patch")), ("apps", "controllerrevisions", ("get", "create", "delete")),
                      ("apps", "replicasets", ("get", "create", "patch")), ("apps", "deployments", ("get", "create", "patch")))
-NEEDED_TO_KEEP_HISTORY = ("apps", "controllerrevisions", ("list", "create", "patch", "delete"))
+NEEDED_TO_KEEP_HISTORY = ("apps", "controllerrevisions", ("list", "create", "delete"))
 NEEDED_TO_LOCK = (("coordination.k8s.io", "leases", ("get", "create", "update", "delete")),)
 
 

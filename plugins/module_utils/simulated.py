@@ -17,7 +17,7 @@ import typing as t
 
 from .kinds import Kind
 from .observed import NEVER, Controller
-from .steps import REVISION, Create, Delete, Patch, PatchAll, Write, keys
+from .steps import REVISION, Create, Delete, Patch, Write, keys
 from .takeover import CLOSED
 
 Json = dict[str, t.Any]
@@ -102,20 +102,12 @@ class SimulatedCluster:
         return self._patch(item, write)
 
     def _write_revision(self, write: Write) -> bool:
-        if isinstance(write, PatchAll):
-            return all([self._write_revision(Patch(name, write.operations, write.kind)) for name in write.names])
-        there = self.revisions.get(write.name)
-        if (there is None) != isinstance(write, Create):
+        if (write.name in self.revisions) == isinstance(write, Create):
             return False
         if isinstance(write, Create):
             self.revisions[write.name] = write.manifest
-        elif isinstance(write, Delete):
-            del self.revisions[write.name]
         else:
-            try:
-                self.revisions[write.name] = patched(t.cast(Json, there), write)
-            except TestFailed:
-                return False
+            del self.revisions[write.name]
         return True
 
     def _new_uid(self, name: str) -> str:

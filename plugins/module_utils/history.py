@@ -4,10 +4,10 @@
 
 """The templates that a ReplicationController has had, each kept in a ControllerRevision, so that one can go back to it. Pure.
 
-As a DaemonSet's history has it (pkg/controller/daemon/update.go), of equal templates there is one, with the highest number. Here a
-ControllerRevision is only created and deleted: the API server takes no patch of one whose data it would write in other bytes than
-it was sent (spaces, escapes): "field is immutable". A template is kept where it is about to be lost, just before the takeover or the
-deletion of foo; what the controller has now needs no copy, and has the number that follows.
+As a DaemonSet's history has it (pkg/controller/daemon/update.go), of equal templates there is one, with the highest number. Here
+a ControllerRevision is only created and deleted: the API server takes no patch of one whose data it would write in other bytes
+than it was sent (spaces, escapes): "field is immutable". A template is kept where it is about to be lost, just before the takeover
+or the deletion of foo; what the controller has now needs no copy, and has the number that follows.
 """
 
 # pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names

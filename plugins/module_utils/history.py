@@ -5,9 +5,12 @@
 """The templates that a ReplicationController has had, each kept in a ControllerRevision, so that one can go back to it. Pure.
 
 As a DaemonSet's history has it (pkg/controller/daemon/update.go), of equal templates there is one, with the highest number. Here
-a ControllerRevision is only created and deleted: the API server takes no patch of one whose data it would write in other bytes
-than it was sent (spaces, escapes): "field is immutable". A template is kept where it is about to be lost, just before the takeover
-or the deletion of foo; what the controller has now needs no copy, and has the number that follows.
+a ControllerRevision is only created and deleted, never changed. Its data is one text, since the API server compares bytes: were
+they others when it writes them itself, it would refuse every patch as a change of what is immutable, also the garbage collector's
+that removes the owner, and an orphaning deletion of the controller would never end (seen).
+
+A template is kept where it is about to be lost, just before the takeover or the deletion of foo; what the controller has now needs
+no copy, and has the number that follows.
 """
 
 # pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
@@ -91,7 +94,7 @@ def keep(request: Request, seen: Observed, foo: Controller, next: Controller) ->
 
 
 def _parse(item: Json) -> Revision | None:
-    template = fields.mapping(item, "data", "template")
+    template = identity.record(fields.text(item.get("data"), "template"))
     if not template:
         return None
     owners = fields.objects(item["metadata"], "ownerReferences")
@@ -108,7 +111,7 @@ def _manifest(request: Request, survivor: Controller, it: Revision) -> Json:
         "apiVersion": "apps/v1", "kind": REVISION,
         "metadata": {"name": name, "namespace": request.namespace, "labels": {identity.HISTORY: survivor.uid},
                      "annotations": {identity.LAST_ROLLOUT: identity.canonical(record)}, "ownerReferences": [_owner(survivor)]},
-        "revision": it.number, "data": {"template": it.template},
+        "revision": it.number, "data": {"template": identity.as_text(it.template)},
     }
 
 

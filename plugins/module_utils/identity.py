@@ -74,6 +74,12 @@ def record(text: str | None) -> Json | None:
     return found if isinstance(found, dict) else None
 
 
+def as_text(value: t.Any) -> str:
+    """JSON as a text that every encoder of JSON writes in the same bytes: no character of it has more than one spelling."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
 def digest(value: t.Any) -> str:
     """A short hexadecimal hash of any JSON value."""
     return hashlib.sha256(canonical(value).encode()).hexdigest()[:HASH_LENGTH]

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies, eventually
+from namespace import Killed, dies, eventually, uids
 from test_permissions import change_role, without
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
@@ -68,6 +68,21 @@ def test_the_history_goes_with_the_controller(namespace):
     namespace.remove("foo")
 
     eventually(lambda: not kept(namespace), "the end of the history")
+
+
+def test_it_lets_go_of_a_controller_that_is_deleted_without_its_pods(namespace):
+    """The garbage collector patches the history too, which the API server refuses if it would write the data in other bytes."""
+    namespace.make_foo(1)
+    odd = [{"name": "web", "env": [{"name": "ODD", "value": 'a && b < c > d "e" \\ \u00e9 \u2028 \U0001f600'}]}]
+    namespace.roll(template={"spec": {"containers": odd}})
+    namespace.roll(image="myimage:v2")
+    before = uids(namespace.pods())
+
+    namespace.remove("foo", policy="Orphan")
+
+    eventually(lambda: namespace.rc() is None, "the end of foo", seconds=30)
+    assert uids(namespace.pods()) == before
+    assert [it["metadata"].get("ownerReferences") for it in kept(namespace)] == [None, None]
 
 
 def test_with_next_name_the_one_that_stays_inherits_it(namespace):

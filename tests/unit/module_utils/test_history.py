@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 
 import pytest
 from builders import NOW, UPDATE, rc, record
@@ -115,7 +116,7 @@ def test_what_an_update_replaces_is_kept_just_before_it_is_lost():
     assert actions[actions.index("record") + 1] == "rename" and recorded(result) == ["myimage:v1 as revision 1"]
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
     (item,) = world.cluster.revisions.values()
-    assert item["data"]["template"] == rc()["spec"]["template"]
+    assert json.loads(item["data"]["template"]) == rc()["spec"]["template"]
     assert item["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": "uid of foo", "controller": True}]
 

@@ -172,7 +172,7 @@ class _Run:
         self.around = surroundings.Surroundings()
         self.warnings: list[str] = []
         self.who = who()
-        self.keeps_history = request.kind is Kind.REPLICATION_CONTROLLER and request.revision_history_limit > 0
+        self.keeps_history = request.kind is not Kind.DEPLOYMENT and request.revision_history_limit > 0
         #: The ControllerRevisions of the history, or None where they have to be looked up (again).
         self.kept: list[Json] | None = None
         self.records = request.record_events
@@ -303,7 +303,7 @@ class _Run:
         return seen
 
     def history(self, seen: Observed) -> tuple[Revision, ...]:
-        """What a ReplicationController can go back to, its present template first; nothing where it may not be seen."""
+        """What a controller can go back to, its present template first; nothing where it may not be seen."""
         if self.kept is None:
             self.kept = self.gateway.revisions([it.uid for it in (seen.foo, seen.next) if it])
         base = t.cast(Controller, seen.foo or seen.next)

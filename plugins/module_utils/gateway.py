@@ -867,7 +867,7 @@ class SimulatedGateway(Alone):
             self._cluster = SimulatedDeployments(real.items(), real.set_items())
             self.replica_sets = self._cluster.replica_sets  # type: ignore[method-assign]
         else:
-            self._cluster = SimulatedCluster(real.items())
+            self._cluster = SimulatedCluster(real.items(), real.kind)
         self.controllers = self._cluster.controllers
         self.orphans = self._cluster.orphans
         self.stored_template = real.stored_template

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The templates that a ReplicationController has had, each kept in a ControllerRevision, so that one can go back to it. Pure.
+"""The templates that a controller has had, each kept in a ControllerRevision, so that one can go back to it. Pure.
 
 As a DaemonSet's history has it (pkg/controller/daemon/update.go), of equal templates there is one, with the highest number. Here
 a ControllerRevision is only created and deleted, never changed. Its data is one text, since the API server compares bytes: were

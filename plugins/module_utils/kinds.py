@@ -35,6 +35,10 @@ class Kind(enum.StrEnum):
         """The word that people give to kubectl."""
         return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment"}[self]
 
+    def selector(self, labels: dict[str, str]) -> dict:
+        """What asks for these labels, as a manifest has it."""
+        return labels if self is Kind.REPLICATION_CONTROLLER else {"matchLabels": labels}
+
     def collection(self, namespace: str) -> str:
         """The path of all of a namespace."""
         root = f"/apis/{self.api_version}" if self.group else "/api/v1"
@@ -42,4 +46,4 @@ class Kind(enum.StrEnum):
 
 
 #: Those that the user may name.
-ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
+ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT)

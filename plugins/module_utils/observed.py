@@ -40,6 +40,8 @@ class Controller:
     is_deleting: bool
     template: Json
     selector: Json
+    #: It selects by more than labels.
+    has_expressions: bool
     #: Replicas asked for (spec.replicas).
     replicas: int
     #: Seconds a pod must be ready to count as available.
@@ -73,6 +75,7 @@ class Controller:
             is_deleting=bool(metadata.get("deletionTimestamp")),
             template=spec["template"],
             selector=_labels(spec.get("selector") or {}),
+            has_expressions=isinstance((spec.get("selector") or {}).get("matchExpressions"), list),
             replicas=spec.get("replicas", 1),
             min_ready_seconds=spec.get("minReadySeconds", 0),
             is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),

@@ -19,6 +19,7 @@ Json = dict[str, t.Any]
 #: API group, resource, verbs, for each kind. Without list on pods an update goes on; its errors say less.
 NEEDED = {
     Kind.REPLICATION_CONTROLLER: (("", "replicationcontrollers", ("get", "list", "watch", "create", "patch", "delete")),),
+    Kind.REPLICA_SET: (("apps", "replicasets", ("get", "list", "watch", "create", "patch", "delete")),),
     Kind.DEPLOYMENT: (("apps", "deployments", ("get", "list", "watch", "patch")), ("apps", "replicasets", ("list", "watch"))),
 }
 NEEDED_TO_MIGRATE = (("", "pods", ("list", "patch")), ("apps", "controllerrevisions", ("get", "create", "delete")),

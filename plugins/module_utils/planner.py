@@ -183,7 +183,9 @@ def _begin(request: Request, seen: Observed, foo: Controller) -> Step:
     name, value = expected_next(request, foo)
     _refuse_users_label(request, foo)
     if request.next_name is None:
-        _refuse_rivals(request, seen, identity.with_label(seen.wanted or {}, request.label_key, value), name)
+        template = identity.with_label(seen.wanted or {}, request.label_key, value)
+        _refuse_rivals(request, seen, template, name)
+        _refuse_what_cannot_adopt(request, foo, template, name)
     # After an update that lost its next, foo may have shrunk already: the size of then counts.
     desired = max(foo.replicas, foo.original or 0)
     manifest = _next_manifest(request, seen, foo, name, value, desired)
@@ -203,7 +205,7 @@ def _next_manifest(request: Request, seen: Observed, foo: Controller, name: str,
     if request.definition is not None:
         metadata, spec = request.definition["metadata"], request.definition["spec"]
         labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-        selector = spec.get("selector") or {
+        selector = request.defined_selector or {
             key: each for key, each in template["metadata"]["labels"].items() if key != request.label_key}
         min_ready_seconds = spec.get("minReadySeconds", 0)
     if request.min_ready_seconds is not None:
@@ -218,8 +220,8 @@ def _next_manifest(request: Request, seen: Observed, foo: Controller, name: str,
     }
     kept = {key: each for key, each in annotations.items() if key not in identity.NOT_COPIED}
     return {
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
+        "apiVersion": request.kind.api_version,
+        "kind": str(request.kind),
         "metadata": {
             "name": name,
             "namespace": request.namespace,
@@ -228,7 +230,7 @@ def _next_manifest(request: Request, seen: Observed, foo: Controller, name: str,
         },
         "spec": {
             "replicas": 0,
-            "selector": {**selector, request.label_key: value},
+            "selector": request.kind.selector({**selector, request.label_key: value}),
             "template": template,
             "minReadySeconds": min_ready_seconds,
         },
@@ -298,7 +300,7 @@ def _pace(request: Request, seen: Observed, desired: int) -> tuple[int, int]:
 def _delete(controller: Controller) -> Step:
     """Delete a controller that has no pods; refused by the server if anything about it has changed since."""
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
-    return Step(Action.DELETE, controller.name, Delete(controller.name, "Background", preconditions),
+    return Step(Action.DELETE, controller.name, Delete(controller.name, "Background", preconditions, controller.kind),
                 before=controller.replicas)
 
 
@@ -381,14 +383,14 @@ def _refuse_owned(request: Request, foo: Controller) -> None:
 def _refuse_going_or_broken(request: Request, foo: Controller, next: Controller | None) -> None:
     if foo.is_deleting:
         raise RolloutError("it is being deleted", where=request.where,
-                           next_command=f"kubectl -n {request.namespace} get rc {foo.name} -o jsonpath='{{.metadata.finalizers}}' "
-                           f"if it does not go")
+                           next_command=f"{request.kubectl} get {request.kind.short} {foo.name} "
+                           f"-o jsonpath='{{.metadata.finalizers}}' if it does not go")
     if takeover.is_closed(foo) and identity.TAKEOVER not in foo.annotations:
-        orphan = f"kubectl -n {request.namespace} delete rc {next.name} --cascade=orphan; " if next else ""
+        orphan = f"{request.kubectl} delete {request.kind.short} {next.name} --cascade=orphan; " if next else ""
         raise RolloutError(
             f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template is closed by "
             f"the priority class {takeover.CLOSED}, and pods may be without an owner", where=request.where,
-            next_command=f"{orphan}kubectl -n {request.namespace} edit rc {foo.name}: set the label {request.label_key} of "
+            next_command=f"{orphan}{request.kubectl} edit {request.kind.short} {foo.name}: set the label {request.label_key} of "
             f"selector and template to that of the pods, and replicas to their number; when it has them all, remove "
             f"priorityClassName from the template")
 
@@ -401,6 +403,16 @@ def _refuse_rivals(request: Request, seen: Observed, template: Json, name: str) 
         raise RolloutError(
             f"its pods also match the selector of {', '.join(sorted(rivals))}, which would take them at the takeover: give "
             f"next_name, so that there is none", where=request.where,
+            next_command=dataclasses.replace(request, next_name=name).command())
+
+
+def _refuse_what_cannot_adopt(request: Request, foo: Controller, template: Json, name: str) -> None:
+    """The selector of a ReplicaSet cannot be changed: at the takeover it has to match the new pods as it is."""
+    labels = template["metadata"].get("labels") or {}
+    if foo.kind is Kind.REPLICA_SET and (foo.has_expressions or not foo.selector.items() <= labels.items()):
+        raise RolloutError(
+            "its selector cannot be changed, and does not match the new pods by their labels alone: give next_name, so that "
+            "another one takes its place, or another deployment_label_key where it is that label", where=request.where,
             next_command=dataclasses.replace(request, next_name=name).command())
 
 
@@ -428,7 +440,7 @@ def _refuse_without_room(request: Request, foo: Controller, next: Controller, de
     if size > identity.ANNOTATIONS_LIMIT:
         raise RolloutError(f"its annotations leave no room for those of the update: {size} bytes together, and the API server "
                            f"takes {identity.ANNOTATIONS_LIMIT}", where=request.where,
-                           next_command=f"remove some from it: kubectl -n {request.namespace} get rc {foo.name} -o yaml")
+                           next_command=f"remove some from it: {request.kubectl} get {request.kind.short} {foo.name} -o yaml")
 
 
 def _refuse_users_label(request: Request, foo: Controller) -> None:
@@ -457,7 +469,7 @@ def _refuse_stranger(request: Request, foo: Controller, next: Controller) -> Non
         f"{next.name} exists and is not this update's next controller: it is one {of}; it has {next.replicas} replicas "
         f"of {_images(next.images)}",
         where=request.where,
-        next_command=f"kubectl -n {request.namespace} get rc {next.name} -o yaml (delete it only if its pods are not needed, "
+        next_command=f"{request.kubectl} get {request.kind.short} {next.name} -o yaml (delete it only if its pods are not needed, "
         "or give another next_name)",
     )
 

@@ -148,6 +148,11 @@ class Request:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
+    def kubectl(self) -> str:
+        """What a command for the namespace begins with."""
+        return f"kubectl -n {self.namespace}"
+
+    @property
     def undoes(self) -> bool:
         """Whether there is no wanted template: the update in progress is to be undone."""
         return self.state is State.ROLLED_BACK and self.revision is None
@@ -231,12 +236,18 @@ class Request:
             arguments = " ".join(f"{key}={value}" for key, value in options.items())
         return f"ansible localhost -m baton.kubernetes.rolling_update -a '{arguments}'"
 
+    @property
+    def defined_selector(self) -> Json | None:
+        """The labels that the definition selects by, if it says so."""
+        selector = self.definition["spec"].get("selector") if self.definition else None
+        return selector and (selector if self.kind is Kind.REPLICATION_CONTROLLER else selector.get("matchLabels"))
+
     def refuse_selector_of(self, foo_selector: Json) -> None:
         """Refuse a definition whose selector would take the pods of the controller it follows.
 
         Source: kubectl rolling-update ("must specify a matching key with non-equal value in Selector").
         """
-        selector = self.definition["spec"].get("selector") if self.definition else None
+        selector = self.defined_selector
         if selector and not any(foo_selector.get(key, value) != value for key, value in selector.items()):
             raise RolloutError(
                 f"the definition's selector {_labels(selector)} does not differ from the selector of {self.name} "

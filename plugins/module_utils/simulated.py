@@ -198,7 +198,7 @@ class SimulatedCluster:
 
         As syncReplicaSet does: adopt and release, count, and only then create or delete (what is not ready first).
         """
-        it = Controller.from_api(self.seen[name])
+        it = Controller.from_api(self.seen[name], self.kind)
         item = self.items.get(name)
         exists = item is not None and item["metadata"].get("uid", "") == it.uid
         may_adopt = item and exists and not item["metadata"].get("deletionTimestamp")

@@ -22,6 +22,7 @@ import typing as t
 
 from . import identity
 from .errors import RolloutError
+from .kinds import Kind
 from .observed import Controller, Observed, own_label
 from .request import Request, State, images_of
 from .steps import (
@@ -54,6 +55,8 @@ def park(request: Request, foo: Controller, next: Controller, desired: int) -> S
     the label gets it here, when there is no pod of its own left to label. This is the point of no return: foo's old
     template is gone but for its images, which the mark keeps for the sentence that says how to go back.
     """
+    if foo.kind is Kind.REPLICA_SET:
+        return _stand_by(request, foo, next, desired)
     own = _own_value(request, foo, next)
     labels = {request.label_key: own}
     operations = (
@@ -66,14 +69,37 @@ def park(request: Request, foo: Controller, next: Controller, desired: int) -> S
     return Step(Action.RENAME, foo.name, patch(foo, *operations), before=foo.images, after=next.images)
 
 
+def _stand_by(request: Request, foo: Controller, next: Controller, desired: int) -> Step:
+    """Step 1 of a ReplicaSet, whose selector cannot be changed, but matches next's pods as it is.
+
+    Before: foo has no pods and wants none, next has them all. After: foo wants as many as next has, and can make none, since
+    its template is closed. So it adopts them all when they have no owner, and has none too many to delete.
+    """
+    value = own_label(request, next)
+    operations = (
+        test("/spec/replicas", 0),
+        *annotate(foo, {identity.TAKEOVER: identity.canonical(mark_for(request, next, desired, foo.images))}),
+        *_label(foo, request.label_key, value),
+        put("/spec/template", _closed(next.template)),
+        put("/spec/minReadySeconds", next.min_ready_seconds),
+        put("/spec/replicas", desired),
+    )
+    return Step(Action.RENAME, foo.name, patch(foo, *operations), before=foo.images, after=next.images)
+
+
 def recreate(request: Request, next: Controller, desired: int) -> Step:
-    """Step 1 when somebody deleted foo: create it parked, as step 1 would have left it, from what next carries."""
-    own = identity.label_value(own_label(request, next), own_label(request, next))
+    """Step 1 when somebody deleted foo: create it parked, as step 1 would have left it, from what next carries.
+
+    A ReplicaSet gets next's selector: by a wider one it would adopt old pods as well, which are left alone.
+    """
+    adopts = next.kind is Kind.REPLICA_SET
+    own = own_label(request, next) or ""
+    own = own if adopts else identity.label_value(own, own)
     kept = {key: value for key, value in next.annotations.items() if key not in identity.NOT_COPIED}
     mark = mark_for(request, next, desired, next.last_rollout.get("from") or {})
     manifest = {
-        "apiVersion": "v1",
-        "kind": "ReplicationController",
+        "apiVersion": next.kind.api_version,
+        "kind": str(next.kind),
         "metadata": {
             "name": request.name,
             "namespace": request.namespace,
@@ -81,8 +107,8 @@ def recreate(request: Request, next: Controller, desired: int) -> Step:
             "annotations": {**kept, identity.PARTNER: next.name, identity.TAKEOVER: identity.canonical(mark)},
         },
         "spec": {
-            "replicas": 0,
-            "selector": {**next.selector, request.label_key: own},
+            "replicas": desired if adopts else 0,
+            "selector": next.kind.selector({**next.selector, request.label_key: own}),
             "template": _closed(identity.with_label(next.template, request.label_key, own)),
             "minReadySeconds": next.min_ready_seconds,
         },
@@ -99,8 +125,10 @@ def finish(request: Request, seen: Observed) -> Decision:
         raise RolloutError(
             f"the annotation {identity.TAKEOVER} cannot be read, so the takeover cannot be finished",
             where=request.where,
-            next_command=f"kubectl -n {request.namespace} get rc {foo.name} -o yaml",
+            next_command=f"kubectl -n {request.namespace} get {request.kind.short} {foo.name} -o yaml",
         )
+    if foo.kind is Kind.REPLICA_SET:
+        return _adopt(request, seen, foo, mark)
     if foo.selector == mark["selector"]:
         return _end(request, seen, foo, mark)
     if foo.replicas != 0:
@@ -114,6 +142,33 @@ def finish(request: Request, seen: Observed) -> Decision:
     return _flip(foo, mark)
 
 
+def _adopt(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decision:
+    """Steps 2 to 4 of a ReplicaSet: next goes when the controller manager knows that foo wants its pods.
+
+    Known to want none, foo would adopt and delete them.
+    """
+    if seen.next is None or seen.next.uid != mark["uid"]:
+        return _end(request, seen, foo, mark)
+    if foo.replicas < mark["replicas"] and not seen.next.is_deleting:
+        return scale(foo, mark["replicas"], Action.RESTORE)
+    if not is_closed(seen.next) and not seen.next.is_deleting:
+        return _close(seen.next, foo)
+    if not (foo.is_observed and seen.next.is_observed):
+        return Wait(f"the controller manager sees {foo.name} and {seen.next.name}")
+    return _release(seen.next)
+
+
+def _close(next: Controller, foo: Controller) -> Step:
+    """Before a ReplicaSet's next goes, it is closed too, and carries foo's mark, which has the priority class of before.
+
+    foo adopts the pods as soon as they have no owner. A controller manager that hears of that before it hears of the end of
+    next would make new ones for next.
+    """
+    operations = (*annotate(next, {identity.TAKEOVER: foo.annotations[identity.TAKEOVER]}),
+                  put("/spec/template/spec/priorityClassName", CLOSED))
+    return Step(Action.RENAME, next.name, patch(next, *operations), before=next.images, after=next.images)
+
+
 def _release(next: Controller) -> Decision:
     """Step 2: next is deleted and its pods stay, without an owner.
 
@@ -122,7 +177,7 @@ def _release(next: Controller) -> Decision:
     """
     if next.is_deleting:
         return Wait(f"{next.name} is gone")
-    return Step(Action.DELETE, next.name, Delete(next.name, "Orphan", {"uid": next.uid}), before=next.replicas)
+    return Step(Action.DELETE, next.name, Delete(next.name, "Orphan", {"uid": next.uid}, next.kind), before=next.replicas)
 
 
 def _flip(foo: Controller, mark: Json) -> Step:
@@ -132,17 +187,21 @@ def _flip(foo: Controller, mark: Json) -> Step:
     """
     key, value = mark["label"], mark["selector"][mark["label"]]
     labels = foo.template.get("metadata", {}).get("labels") or {}
-    own_labels = (put(f"/metadata/labels/{pointer(key)}", value),) if foo.labels else (
-        test("/metadata/labels", None), put("/metadata/labels", {key: value}))
     operations = (
         test("/spec/replicas", 0),
         test(annotation(identity.TAKEOVER), foo.annotations[identity.TAKEOVER]),
-        *own_labels,
+        *_label(foo, key, value),
         put("/spec/template/metadata/labels", {**labels, key: value}),
         put("/spec/selector", mark["selector"]),
         put("/spec/replicas", mark["replicas"]),
     )
     return Step(Action.RESTORE, foo.name, patch(foo, *operations), before=0, after=mark["replicas"])
+
+
+def _label(foo: Controller, key: str, value: str | None) -> tuple[Json, ...]:
+    if foo.labels:
+        return (put(f"/metadata/labels/{pointer(key)}", value),)
+    return test("/metadata/labels", None), put("/metadata/labels", {key: value})
 
 
 def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decision:
@@ -178,7 +237,7 @@ def mark_for(request: Request, next: Controller, desired: int, before: Json) -> 
     return {"next": next.name, "uid": next.uid, "label": request.label_key, "selector": next.selector,
             "replicas": desired, "from": before, "request": request.fingerprint,
             "template": _digest(next.template, request.label_key),
-            "priorityClassName": next.template["spec"].get("priorityClassName")}
+            "priorityClassName": (next.takeover or next.template["spec"]).get("priorityClassName")}
 
 
 def became(fingerprint: str, controller: Controller, key: str) -> str:
@@ -199,8 +258,9 @@ def needs_orphans(foo: Controller) -> bool:
 
 
 def has_adopted(foo: Controller) -> bool:
-    """Whether foo has next's selector: next is gone, and the pods are foo's."""
-    return bool(foo.takeover and foo.selector == foo.takeover.get("selector"))
+    """Whether foo takes what pods it finds: a ReplicaSet from the first step of its takeover, before next is gone."""
+    mark = foo.takeover
+    return bool(mark and (foo.kind is Kind.REPLICA_SET or foo.selector == mark.get("selector")))
 
 
 def is_closed(foo: Controller) -> bool:

@@ -66,13 +66,15 @@ def info(params: Json) -> Json:
     gateway = KubernetesGateway(Connection(params, os.environ), namespace, kind)
     controllers, sets = gateway.controllers(), gateway.replica_sets()
     nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
-    names = sorted({nexts.get(each, each) for each in ([name] if name else controllers)})
+    # A Deployment's ReplicaSets are no controllers of their own.
+    shown = [name] if name else [each for each, it in controllers.items() if kind is not Kind.REPLICA_SET or not it.owner]
+    names = sorted({nexts.get(each, each) for each in shown})
     rollouts = []
     kept = _kept(gateway, controllers.get(names[0]) if name and names else None)
     for each in names:
         seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK, kind), sets)
         if seen.foo or seen.next:
-            if seen.foo and kind is Kind.REPLICATION_CONTROLLER:
+            if seen.foo and kind is not Kind.DEPLOYMENT:
                 own = kept.get(seen.foo.uid, [])
                 seen = dataclasses.replace(seen, history=history.revisions(seen.foo, own, identity.DEPLOYMENT_LABEL))
             pods = {"pods": _pods(gateway, seen)} if params.get("pods") else {}
@@ -82,8 +84,8 @@ def info(params: Json) -> Json:
 
 
 def _kept(gateway: KubernetesGateway, only: Controller | None) -> dict[str, list[Json]]:
-    """The ControllerRevisions of one ReplicationController, or of all, by its uid; none where they may not be seen."""
-    if gateway.kind is not Kind.REPLICATION_CONTROLLER:
+    """The ControllerRevisions of one controller, or of all, by its uid; none where they may not be seen."""
+    if gateway.kind is Kind.DEPLOYMENT:
         return {}
     kept: dict[str, list[Json]] = {}
     for item in gateway.revisions([only.uid] if only else []) or []:

@@ -71,10 +71,12 @@ options:
   kind:
     description:
       - Its kind.
+      - A V(ReplicaSet) is one of its own, not that of a Deployment. Its selector cannot be changed, so that without O(next_name) it
+        has to match the new pods as it is.
       - A V(Deployment) is stepped by the server's own controller. This module gives it the template, watches, explains, and goes
         back; with O(pause_at) it stands exactly there. O(next_name), O(max_steps) and O(update_period) are not for it.
     type: str
-    choices: [ReplicationController, Deployment]
+    choices: [ReplicationController, ReplicaSet, Deployment]
     default: ReplicationController
   state:
     description:

@@ -45,7 +45,7 @@ options:
     description:
       - The kind of the controllers.
     type: str
-    choices: [ReplicationController, Deployment]
+    choices: [ReplicationController, ReplicaSet, Deployment]
     default: ReplicationController
 seealso:
   - module: baton.kubernetes.rolling_update

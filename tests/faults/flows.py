@@ -119,12 +119,21 @@ def whichever_restart(end: Json | str) -> Json | str:
     return json.loads(re.sub(r"\b[0-9a-f]{10}\b", "HASH", json.dumps(end)))
 
 
+REPLICA_SET = {"kind": "ReplicaSet"}
+
+
+def replica_set(world: World) -> None:
+    """A ReplicaSet foo as a user creates it, that no Deployment has."""
+    world.namespace.make_replica_set(REPLICAS)
+
+
 NAMED = {**UPDATE, "next_name": "bar"}
 RESTART = {"state": "restarted"}
 
 TAKEOVER = Flow("update with takeover", updated_before, UPDATE, BACK, half_way(UPDATE))
 NEXT_NAME = Flow("next_name given", updated_before, NAMED, BACK, half_way(NAMED))
 
+UPDATE_REPLICA_SET, BACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**BACK, **REPLICA_SET}
 DEPLOYMENT = {"kind": "Deployment"}
 UPDATE_DEPLOYMENT, BACK_DEPLOYMENT = {**UPDATE, **DEPLOYMENT}, {**BACK, **DEPLOYMENT}
 PAUSE_DEPLOYMENT = {**UPDATE_DEPLOYMENT, "pause_at": "1"}
@@ -157,6 +166,7 @@ FLOWS = [
     Flow("restart", updated_before, RESTART, BACK, half_way(RESTART), whichever_restart),
     Flow("foo lost half way", foo_lost, UPDATE, BACK),
     Flow("back to a revision", updated_to_v2, BACK_TO_FIRST, BACK, half_way(BACK_TO_FIRST, updated_to_v2)),
+    Flow("ReplicaSet", replica_set, UPDATE_REPLICA_SET, BACK_REPLICA_SET, half_way(UPDATE_REPLICA_SET, replica_set)),
     Flow("migrated to a Deployment", never_updated, {"state": "migrated", "to_kind": "Deployment"}, {**BACK, **DEPLOYMENT}),
     of_deployment("Deployment", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT),
     PAUSE,

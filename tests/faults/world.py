@@ -167,6 +167,7 @@ class World:
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
+        self.namespace._call("DELETE", self.namespace._apps("replicasets"))
         for pod in self.namespace.pods():
             if not is_strangers(pod):
                 with contextlib.suppress(ApiException):  # its controller's garbage collector may be faster

@@ -214,6 +214,22 @@ class Namespace:
         items = self._call("GET", self._apps("replicasets"))["items"]
         return sorted(items, key=lambda item: int(item["metadata"].get("annotations", {}).get(identity.REVISION, 0)))
 
+    def make_replica_set(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo") -> Json:
+        """A ReplicaSet of its own with all its pods ready."""
+        body: Json = manifest(replicas, image, name)
+        body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
+                 "spec": {**body["spec"], "selector": {"matchLabels": body["spec"]["selector"]}}}
+        self._call("POST", self._apps("replicasets"), body)
+
+        def available() -> bool:
+            return (self.replica_set(name) or body).get("status", {}).get("availableReplicas", 0) == replicas
+
+        eventually(available, f"{replicas} replicas of {name}", seconds=120)
+        return t.cast(Json, self.replica_set(name))
+
+    def replica_set(self, name: str = "foo") -> Json | None:
+        return self._get_apps("replicasets", name)
+
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **spec: t.Any) -> Json:
         """A Deployment with all its pods ready."""
         body: Json = manifest(replicas, image, name)
@@ -273,7 +289,8 @@ class Namespace:
     def end_state(self) -> Json:
         """What two runs that end alike have in common: controllers without times, pods by owner, labels and image."""
         controllers = {}
-        for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments():
+        of_their_own = [item for item in self.sets() if not item["metadata"].get("ownerReferences")]
+        for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments() + of_their_own:
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
             annotations.pop(identity.REVISION, None)  # counts how often a template was turned to

@@ -62,6 +62,12 @@ def rc(
     }
 
 
+def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
+    """The same as a ReplicaSet; its pods may have the deployment label, its selector has not."""
+    item = rc(name, label=label, **more)
+    return {**item, "kind": "ReplicaSet", "spec": {**item["spec"], "selector": {"matchLabels": {"app": "foo"}}}}
+
+
 #: The update that the tests speak of, its rollback, and the name and deployment label that its next controller gets.
 UPDATE = Request(name="foo", images={"": "myimage:v2"})
 BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)

@@ -20,10 +20,11 @@ import itertools
 import typing as t
 
 import pytest
-from builders import rc, template
+from builders import rc, rs, template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity, takeover
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, observe
 from ansible_collections.baton.kubernetes.plugins.module_utils.planner import plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
@@ -99,8 +100,8 @@ class Memory:
 class Cluster(SimulatedCluster):
     """The model of the cluster, with a memory."""
 
-    def __init__(self, *items: Json) -> None:
-        super().__init__(items)
+    def __init__(self, *items: Json, kind: Kind) -> None:
+        super().__init__(items, kind)
         self.memory = Memory()
         self.remember()
 
@@ -134,7 +135,7 @@ class Cluster(SimulatedCluster):
         known = self.memory.controllers
         for item in self.items.values():
             if id(item) not in known:
-                known[id(item)] = Controller.from_api(item)
+                known[id(item)] = Controller.from_api(item, self.kind)
         return {name: known[id(item)] for name, item in self.items.items()}
 
     def write(self, write: Write) -> bool:
@@ -187,7 +188,7 @@ class Explorer:
         self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
         self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
-        self.add(Cluster(foo))
+        self.add(Cluster(foo, kind=requests[0].kind))
         for here in itertools.count():
             if here == len(self.clusters):
                 break
@@ -369,3 +370,20 @@ def test_update_and_rollback_of_a_foo_where(foo, surge, unavailable):
     update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
 
     Explorer(foo, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("foo", [pytest.param(rs(replicas=size, label=label), id=f"size {size}, {label}")
+                                 for size in range(4) for label in (None, "earlier", NEXT_LABEL)])
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
+def test_update_and_rollback_of_a_replica_set(foo, surge, unavailable):
+    """Its selector stays; it adopts what next has left, and makes and deletes none."""
+    update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, **pace(surge, unavailable))
+
+    Explorer(foo, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
+def test_update_and_rollback_of_a_replica_set_whose_next_keeps_its_name(surge, unavailable):
+    update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, next_name="bar", **pace(surge, unavailable))
+
+    Explorer(rs(replicas=2), update, dataclasses.replace(update, state=State.ROLLED_BACK))

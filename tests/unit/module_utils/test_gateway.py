@@ -948,7 +948,7 @@ NO = status(404)
 
 @pytest.mark.parametrize("answers, expected", [
     ([shown(), NO, NO, NO], "there is a Deployment foo: kind=Deployment"),
-    ([shown(), shown(), NO, NO], "there is a Deployment foo: kind=Deployment and a ReplicaSet foo"),
+    ([shown(), shown(), NO, NO], "there is a Deployment foo: kind=Deployment and a ReplicaSet foo: kind=ReplicaSet"),
     ([NO, NO, NO, shown()], "there is a DaemonSet foo"),
     ([NO, NO, NO, NO, NO], "there is no namespace default"),
     ([NO, NO, NO, NO, shown()], ""),

@@ -34,7 +34,8 @@ def test_an_item_with_nothing_but_a_name_and_a_template():
     assert Controller.from_api(item) == Controller(
         kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="", labels={}, annotations={}, owner="",
         owner_uid="", is_deleting=False,
-        template={"spec": {"containers": []}}, selector={}, replicas=1, min_ready_seconds=0, is_observed=False, current=0,
+        template={"spec": {"containers": []}}, selector={}, has_expressions=False,
+        replicas=1, min_ready_seconds=0, is_observed=False, current=0,
         ready=0, available=0, failure="")
 
 
@@ -45,7 +46,7 @@ def test_an_item_with_everything():
     assert Controller.from_api(item) == Controller(
         kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="uid of foo", resource_version="1", created="2026-11-21T10:00:00Z",
         labels={"app": "foo"}, annotations={"note": "x"}, owner="", owner_uid="", is_deleting=False,
-        template=rc()["spec"]["template"], selector={"app": "foo"},
+        template=rc()["spec"]["template"], selector={"app": "foo"}, has_expressions=False,
         replicas=4, min_ready_seconds=5, is_observed=True, current=3, ready=2, available=2, failure="")
 
 

@@ -15,7 +15,8 @@ from builders import BACK, LABEL, NEXT, NOW, UPDATE, apply, assumed, ended, look
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, observe
 from ansible_collections.baton.kubernetes.plugins.module_utils.planner import plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
@@ -286,3 +287,98 @@ def test_a_takeover_mark_that_cannot_be_read_is_an_error_that_shows_where_to_loo
     assert refused.value.what == f"the annotation {identity.TAKEOVER} cannot be read, so the takeover cannot be finished"
     assert refused.value.where == "ReplicationController default/foo"
     assert refused.value.next_command == "kubectl -n default get rc foo -o yaml"
+
+
+# A ReplicaSet, whose selector cannot be changed
+
+OF_SET = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET)
+
+
+def as_set(item, **spec):
+    return {**item, "kind": "ReplicaSet", "spec": {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}, **spec}}
+
+
+def seen_sets(request, items, **facts):
+    seen = observe({item["metadata"]["name"]: Controller.from_api(item) for item in items}, request)
+    wanted = None if request.undoes or seen.foo is None else request.applied_to(seen.foo.template)
+    return dataclasses.replace(seen, wanted=wanted, now=NOW, **facts)
+
+
+def decide_sets(*items, request=OF_SET, **facts):
+    return plan(request, seen_sets(request, items, **facts))
+
+
+def standing_by(**status):
+    """foo after the first step."""
+    foo, next = as_set(old(0)), as_set(new(3))
+    item = apply(decide_sets(foo, next), foo, next)["foo"]
+    return settled(item, **{"replicas": 0, **status})
+
+
+def closed_next(observed=True, **metadata):
+    foo, next = standing_by(), as_set(new(3))
+    item = settled(apply(decide_sets(foo, next), foo, next)[NEXT], observed)
+    return {**item, "metadata": {**item["metadata"], **metadata}}
+
+
+SET_TABLE = {
+    "the first step": ([as_set(old(0)), as_set(new(3))], {}, ("rename", "foo", {"web": "myimage:v1"}, {"web": "myimage:v2"})),
+    "next is open: close it":
+        ([standing_by(), as_set(new(3))], {}, ("rename", NEXT, {"web": "myimage:v2"}, {"web": "myimage:v2"})),
+    "foo is not seen: wait": (
+        [standing_by(observed=False), closed_next()], {}, ("wait", f"the controller manager sees foo and {NEXT}")),
+    "next is not seen: wait": (
+        [standing_by(), closed_next(observed=False)], {}, ("wait", f"the controller manager sees foo and {NEXT}")),
+    "somebody has scaled foo, which would delete pods: back": (
+        [as_set(standing_by(), selector={"matchLabels": {"app": "foo"}}, replicas=1), closed_next()], {},
+        ("restore", "foo", 1, 3)),
+    "both are closed and seen: delete next": ([standing_by(), closed_next()], {}, ("delete", NEXT, 3, None)),
+    "next is going: wait": ([standing_by(), closed_next(deletionTimestamp=NOW)], {}, ("wait", f"{NEXT} is gone")),
+    "foo adopts: wait": ([standing_by(replicas=2)], {"orphans": 1}, ("wait", "foo 2/3 available after the takeover")),
+    "a pod has died: open it": ([standing_by(replicas=2)], {"orphans": 0}, ("restore", "foo", "closed template", "template")),
+    "foo has all: the marks go": ([standing_by(replicas=3)], {}, ("annotate", "foo", "taking over", "updated")),
+}
+
+
+@pytest.mark.parametrize("items, facts, expected", SET_TABLE.values(), ids=SET_TABLE)
+def test_takeover_of_a_replica_set(items, facts, expected):
+    assert summary(decide_sets(*items, **facts)) == expected
+
+
+def test_a_replica_set_keeps_its_selector_and_wants_what_next_has():
+    foo = standing_by()
+
+    assert foo["spec"]["selector"] == as_set(old(0))["spec"]["selector"] and foo["spec"]["replicas"] == 3
+    assert foo["spec"]["template"] == template("myimage:v2", LABEL, priorityClassName=CLOSED)
+
+
+def test_a_foo_that_is_lost_when_next_is_closed_gets_the_priority_class_of_before():
+    foo, next = as_set(old(0)), as_set(new(3, marks={identity.LAST_ROLLOUT: record("updating", request=OF_SET.fingerprint)}))
+    next["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    request = dataclasses.replace(OF_SET, template={"spec": {"priorityClassName": "high"}})
+    facts = {"wanted": next["spec"]["template"]}
+
+    def step(*items):
+        return apply(plan(request, dataclasses.replace(seen_sets(OF_SET, items), **facts)), *items)
+
+    foo = settled(step(foo, next)["foo"], replicas=0)
+    next = step(foo, next)[NEXT]
+    (mark,) = {mark_of(item)["priorityClassName"] for item in (foo, next)}
+    assert mark == "high" and next["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
+    again = apply(decide_sets(next), next)["foo"]
+
+    assert mark_of(again)["priorityClassName"] == "high" and again["spec"]["replicas"] == 3
+
+
+@pytest.mark.parametrize("change", [
+    {"matchLabels": {"app": "foo", KEY: "earlier"}},
+    {"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]},
+], ids=["the deployment label", "expressions"])
+def test_a_selector_that_the_new_pods_do_not_match_is_refused_before_the_first_write(change):
+    foo = as_set(rc(label="earlier"), selector=change)
+
+    with pytest.raises(RolloutError, match="its selector cannot be changed") as refused:
+        decide_sets(foo)
+
+    assert "next_name=" in refused.value.next_command
+    assert summary(decide_sets(foo, request=dataclasses.replace(OF_SET, next_name="bar")))[:2] == ("annotate", "foo")

@@ -1,0 +1,157 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A ReplicaSet that no Deployment has: its selector stays, it stays, and it takes over the pods as they are."""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import pytest
+from namespace import Killed, dies, eventually, manifest, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+REPLICAS = 3
+#: Far more than the writes of an update.
+NEVER = 100
+
+
+def roll(namespace, **params):
+    return namespace.roll(kind="ReplicaSet", **params)
+
+
+def images(namespace):
+    return sorted(pod["spec"]["containers"][0]["image"] for pod in namespace.pods())
+
+
+def names(namespace):
+    return sorted(item["metadata"]["name"] for item in namespace.sets())
+
+
+def remove(namespace, name="foo"):
+    namespace._call("DELETE", namespace._apps("replicasets", name), {"propagationPolicy": "Background"})
+    eventually(lambda: not namespace.pods() and name not in names(namespace), f"the end of {name}")
+
+
+@pytest.mark.parametrize("replicas", [0, 3, 100])
+def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, replicas):
+    before = namespace.make_replica_set(replicas)
+
+    with namespace.observer() as observer:
+        result = roll(namespace, image="myimage:v2", max_surge="25%")
+
+    after = namespace.replica_set()
+    assert result["msg"] == f"foo is updated to myimage:v2: {replicas} of {replicas} replicas available"
+    assert after["metadata"]["uid"] == before["metadata"]["uid"] and names(namespace) == ["foo"]
+    assert after["spec"]["selector"] == before["spec"]["selector"]
+    assert "priorityClassName" not in after["spec"]["template"]["spec"]
+    assert not set(identity.MARKS) & set(after["metadata"]["annotations"])
+    assert len(observer.new) == replicas and images(namespace) == ["myimage:v2"] * replicas
+    if replicas:
+        assert observer.fewest_ready >= replicas and observer.most_pods <= replicas * 5 // 4 + 1
+    again = roll(namespace, image="myimage:v2")
+    assert not again["changed"] and set(again["requests"]) == {"GET"}
+
+
+def test_again_and_again_and_back_to_a_revision(namespace):
+    namespace.make_replica_set(REPLICAS)
+    with namespace.observer() as observer:
+        for wish in ({"image": "myimage:v2"}, {"image": "myimage:v3"}, {"state": "rolled_back", "to_revision": 1},
+                     {"state": "restarted"}):
+            roll(namespace, **wish)
+            assert names(namespace) == ["foo"] and len(namespace.pods()) == REPLICAS
+
+    assert images(namespace) == ["myimage:v1"] * REPLICAS and len(observer.new) == 4 * REPLICAS
+    assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("params, then", [({}, {}), ({"next_name": "bar"}, {}), ({}, {"state": "rolled_back", "image": None})],
+                         ids=["takeover", "next_name", "then back"])
+def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
+    wish = {"image": "myimage:v2", **params}
+    for number in range(1, NEVER):
+        namespace.make_replica_set(2)
+        with namespace.observer() as observer:
+            try:
+                roll(namespace, kill=dies(number, after), **wish)
+            except Killed:
+                try:
+                    roll(namespace, **{**wish, **then})
+                except RolloutError as error:
+                    assert then and "no update in progress" in error.what, f"killed at {number}: {error}"
+            else:
+                break
+        assert observer.fewest_ready >= 2 and observer.most_pods <= 3, f"killed at {number}"
+        found = images(namespace)
+        assert found == ["myimage:v2"] * 2 or then and found == ["myimage:v1"] * 2, f"killed at {number}"
+        (name,) = names(namespace)
+        assert not set(identity.MARKS) & set(namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
+        remove(namespace, name)
+    assert 9 <= number < NEVER
+
+
+def test_check_mode_tells_the_steps_and_writes_nothing(namespace):
+    before = namespace.make_replica_set(REPLICAS)
+    planned = namespace.check(kind="ReplicaSet", image="myimage:v2")
+    assert namespace.replica_set()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+    done = roll(namespace, image="myimage:v2")
+
+    told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
+    assert told[0] == told[1]
+
+
+def test_a_pod_that_dies_without_an_owner_is_replaced(namespace):
+    namespace.make_replica_set(2)
+
+    def dies_with_a_pod(gateway):
+        write = gateway.write
+
+        def deadly(what):
+            landed = write(what)
+            if type(what).__name__ == "Delete" and what.kind == "ReplicaSet":
+                raise Killed
+            return landed
+
+        gateway.write = deadly
+
+    with pytest.raises(Killed):
+        roll(namespace, kill=dies_with_a_pod, image="myimage:v2")
+    namespace.remove(namespace.pods()[0]["metadata"]["name"], "pods")
+
+    roll(namespace, image="myimage:v2")
+
+    assert images(namespace) == ["myimage:v2"] * 2 and names(namespace) == ["foo"]
+
+
+def test_foo_deleted_in_the_middle_is_created_again(namespace):
+    namespace.make_replica_set(REPLICAS)
+    roll(namespace, image="myimage:v2", pause_at="2")
+    namespace._call("DELETE", namespace._apps("replicasets", "foo"), {"propagationPolicy": "Orphan"})
+    eventually(lambda: len(names(namespace)) == 1, "the end of foo")
+    orphans = uids(pod for pod in namespace.pods() if not pod["metadata"].get("ownerReferences"))
+
+    roll(namespace, image="myimage:v2")
+
+    mine = [pod for pod in namespace.pods() if pod["metadata"].get("ownerReferences")]
+    assert len(mine) == REPLICAS and names(namespace) == ["foo"]
+    assert {pod["spec"]["containers"][0]["image"] for pod in mine} == {"myimage:v2"} and not orphans & uids(mine)
+
+
+def test_that_of_a_deployment_is_refused(namespace):
+    namespace.make_deployment(1)
+    (name,) = names(namespace)
+    with pytest.raises(RolloutError, match="it is controlled by Deployment/foo"):
+        roll(namespace, name=name, image="myimage:v2")
+
+
+def test_one_that_selects_by_more_than_labels_needs_a_name(namespace):
+    body = manifest(1)
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["foo"]}]}
+    body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {**body["spec"], "selector": selector}}
+    namespace._call("POST", namespace._apps("replicasets"), body)
+    with pytest.raises(RolloutError, match="its selector cannot be changed"):
+        roll(namespace, image="myimage:v2")

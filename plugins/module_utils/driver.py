@@ -26,7 +26,7 @@ from .lease import RENEW_AFTER, Lease, who
 from .observed import Controller, Observed, Revision, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
-from .steps import AUTOSCALER, REVISION, Action, Done, Patch, Step, Wait
+from .steps import AUTOSCALER, REVISION, Action, Create, Done, Patch, Step, Wait, Write
 
 Json = dict[str, t.Any]
 
@@ -233,7 +233,7 @@ class _Run:
         if self.lease:
             self.lease.take()
             self.look_again(seen)
-            self.start = None  # whoever held it may have changed everything
+            self.start = self.kept = None  # whoever held it may have changed everything
         self.look_around("budgets", "autoscalers")
         if self.request.state is State.MIGRATED:
             scaler = surroundings.autoscaler_of(self.request, self.around.autoscalers)
@@ -309,6 +309,12 @@ class _Run:
         base = t.cast(Controller, seen.foo or seen.next)
         return () if self.kept is None else history.revisions(base, self.kept, self.request.label_key)
 
+    def note_revision(self, write: Write) -> None:
+        """The history is as this write has made it; nobody else writes it while the Lease is held."""
+        self.kept = [item for item in self.kept or () if item["metadata"]["name"] != write.name]
+        if isinstance(write, Create):
+            self.kept.append(write.manifest)
+
     def keep_no_history(self, why: str) -> None:
         """The update goes on without; nothing of it depends on the history."""
         self.keeps_history = False
@@ -368,15 +374,16 @@ class _Run:
             return False
         if step.write.kind == AUTOSCALER:
             self.look_around("autoscalers")
-        if step.write.kind == REVISION:
-            self.kept = None
         if not landed:
+            self.kept = None
             self.look_again(seen)
             self.refused += 1
             if self.refused > REFUSED_LIMIT:
                 raise RolloutError(f"{step.name} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were "
                                    f"refused", where=self.where(step.name), next_command=self.request.command())
             return False
+        if step.write.kind == REVISION:
+            self.note_revision(step.write)
         self.refused = 0
         self.times_planned[key] += 1
         self.scaled += step.action == "scale"

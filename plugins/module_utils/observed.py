@@ -338,9 +338,9 @@ def _displaced(controllers: t.Mapping[str, Controller], foo: Controller | None) 
     """Two clients that begin at once mark foo one after the other; only the one that foo names ever gets a pod."""
     if foo is None or foo.partner is None:
         return ()
-    return tuple(it for _name, it in sorted(controllers.items())
-                 if it.is_next and it.name != foo.partner and (it.partner, it.partner_uid) == (foo.name, foo.uid)
-                 and it.replicas == 0 and it.current == 0 and not it.is_deleting)
+    mine = sorted(name for name, it in controllers.items() if it.partner == foo.name and name != foo.partner)
+    return tuple(it for it in map(controllers.__getitem__, mine)
+                 if it.is_next and it.partner_uid == foo.uid and it.replicas == 0 and it.current == 0 and not it.is_deleting)
 
 
 def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tuple[str, ...]:

@@ -88,6 +88,13 @@ class Playground:
 
     # What is rolled
 
+    def create(self, kind: str, replicas: int, image: str, name: str) -> None:
+        """One of either kind; a Deployment's surge is one pod, as it is here for a ReplicationController."""
+        if kind == "Deployment":
+            self.create_deployment(replicas, image, 1, name)
+        else:
+            self.create_controller(replicas, image, name)
+
     def create_controller(self, replicas: int, image: str, name: str = "foo") -> Json:
         """A ReplicationController; its manifest."""
         spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image)}
@@ -96,12 +103,15 @@ class Playground:
         self._core.create_namespaced_replication_controller(self.namespace, manifest)
         return manifest
 
-    def create_deployment(self, replicas: int, image: str, surge: int | str, name: str = "bar") -> None:
-        """A Deployment."""
+    def create_deployment(self, replicas: int, image: str, surge: int | str = "25%", name: str = "bar") -> Json:
+        """A Deployment; its manifest."""
         strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": _template(name, image)}
-        manifest = {"metadata": {"name": name}, "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1}}
+        metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
+        manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+                    "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1}}
         self._apps.create_namespaced_deployment(self.namespace, manifest)
+        return manifest
 
     def until_ready(self) -> None:
         """Wait until every pod that is asked for is available."""
@@ -115,7 +125,7 @@ class Playground:
     # Rolling it
 
     def roll(self, **task: Any) -> Rolled:
-        """A rollout of foo by the module's code in this process, without Ansible."""
+        """A rollout by the module's code in this process, without Ansible."""
         times: dict[str, float] = {}
 
         def say(line: str) -> None:
@@ -133,8 +143,8 @@ class Playground:
         if not result["changed"]:
             raise SystemExit("nothing was rolled")
         processor = time.process_time() - processor
-        return Rolled(ended - began, self._ours.so_far() - before, times["rename"] - began, ended - times["delete"],
-                      len(result["steps"]), answers.bytes, processor, answers.seconds)
+        return Rolled(ended - began, self._ours.so_far() - before, times.get("rename", ended) - began,
+                      ended - times.get("delete", ended), len(result["steps"]), answers.bytes, processor, answers.seconds)
 
     def look(self, **task: Any) -> Looked:
         """A task that finds nothing to do, in this process."""

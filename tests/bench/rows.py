@@ -14,7 +14,7 @@ import binaries
 import embedded
 from ansible_runs import Ansible, Timed
 from peers import add_kubernetes_core
-from playground import Playground, Rolled
+from playground import Json, Playground, Rolled
 from table import Row, progress
 
 KUBECTL = "kubectl-1.17"
@@ -48,33 +48,38 @@ def new_versions() -> Iterator[str]:
 
 
 def converged_task(bench: Bench) -> list[Row]:
-    """A task that finds nothing to do, above `ansible -m ping`: the same controller, kubeconfig, Python and environment."""
+    """A task that finds nothing to do, above `ansible -m ping`: the same object, kubeconfig, Python and environment."""
     peer = add_kubernetes_core(bench.ansible)
-    run, kubeconfig = bench.ansible.run, bench.kubeconfig
-    with Playground(kubeconfig) as playground:
-        definition = playground.create_controller(replicas=3, image="myimage:v1")
+    with Playground(bench.kubeconfig) as playground:
+        definitions = [create(3, "myimage:v1") for create in (playground.create_controller, playground.create_deployment)]
         playground.until_ready()
-        task = {"name": "foo", "namespace": playground.namespace, "image": "myimage:v1"}
-        ping, ours, theirs, looks = in_turns(
-            bench,
-            "converged task",
-            lambda: run("ping", changed=False),
-            lambda: run("baton.kubernetes.rolling_update", changed=False, kubeconfig=kubeconfig, **task),
-            lambda: run("kubernetes.core.k8s", changed=False, kubeconfig=kubeconfig, definition=definition),
-            lambda: playground.look(**task),
-        )
+        return [row for definition in definitions for row in _converged(bench, playground, peer, definition)]
+
+
+def _converged(bench: Bench, playground: Playground, peer: str, definition: Json) -> list[Row]:
+    run, kubeconfig = bench.ansible.run, bench.kubeconfig
+    kind, metadata = definition["kind"], definition["metadata"]
+    task = {"kind": kind, "name": metadata["name"], "namespace": metadata["namespace"], "image": "myimage:v1"}
+    ping, ours, theirs, looks = in_turns(
+        bench,
+        f"converged task, {kind}",
+        lambda: run("ping", changed=False),
+        lambda: run("baton.kubernetes.rolling_update", changed=False, kubeconfig=kubeconfig, **task),
+        lambda: run("kubernetes.core.k8s", changed=False, kubeconfig=kubeconfig, definition=definition),
+        lambda: playground.look(**task),
+    )
 
     def above(runs: list[Timed], kind: str) -> list[float]:
         base = median(getattr(each, kind) for each in ping)
         return [getattr(each, kind) - base for each in runs]
 
-    what = f"a converged task, above the {median(each.wall for each in ping):.2f} s of `ansible -m ping`"
+    what = f"a converged task, {kind}, above the {median(each.wall for each in ping):.2f} s of `ansible -m ping`"
     name = f"`k8s` of {peer}"
     return [
         Row(f"{what}: wall time", above(ours, "wall"), name, above(theirs, "wall"), ratio_goal=0.4),
         Row(f"{what}: processor time", above(ours, "cpu"), name, above(theirs, "cpu")),
         Row("of that, reading the kubeconfig", [each.connection for each in looks]),
-        Row("of that, the one request", [each.request for each in looks]),
+        Row("of that, the requests", [each.request for each in looks]),
         Row("of that, deciding", [each.decision for each in looks]),
     ]
 
@@ -114,23 +119,53 @@ def rollout_of_100(bench: Bench) -> list[Row]:
     ]
 
 
+def deployment_of_100(bench: Bench) -> list[Row]:
+    """The same for a Deployment: a task changes its template and follows it to the end, or a patch does and a watch follows."""
+    pods = 100
+    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
+        for each in (ours, peers):
+            each.create_deployment(pods, "myimage:v1")
+            each.until_ready()
+        task = {"kind": "Deployment", "name": "bar", "namespace": ours.namespace}
+        versions = new_versions()
+        our_runs, their_runs = in_turns(
+            bench,
+            "Deployment of 100",
+            lambda: ours.roll(**task, image=next(versions)),
+            lambda: peers.roll_deployments(next(versions)),
+        )
+    what, peer = f"a Deployment of {pods} pods, surge 25%", "a patch and a watch"
+    return [
+        Row(what, [each.seconds for each in our_runs], peer, [each.seconds for each in their_runs], ratio_goal=1.1),
+        Row(f"{what}: the task's requests per replaced pod", [each.requests / pods for each in our_runs], unit="", count_goal=1),
+        Row(f"{what}: our own processor time", [each.processor for each in our_runs]),
+    ]
+
+
 def throttled(bench: Bench) -> list[Row]:
     """The same behind a controller manager with its default limit of 20 requests a second, on a cluster of its own."""
     pods, surge = 100, "25%"
-    with embedded.up("bench-throttled", controller_manager_qps=20) as cluster, Playground(cluster.kubeconfig) as playground:
-        playground.create_controller(pods, "myimage:v1")
-        playground.create_deployment(pods, "myimage:v1", surge)
-        playground.until_ready()
+    with (embedded.up("bench-throttled", controller_manager_qps=20) as cluster, Playground(cluster.kubeconfig) as ours,
+          Playground(cluster.kubeconfig) as peers):
+        ours.create_controller(pods, "myimage:v1")
+        for each in (ours, peers):
+            each.create_deployment(pods, "myimage:v1", surge)
+            each.until_ready()
         versions = new_versions()
-        ours, theirs = in_turns(
+        task = {"namespace": ours.namespace, "max_surge": surge}
+        controller, deployment, theirs = in_turns(
             bench.at_most(3),
             "rollout of 100, 20 requests/s",
-            lambda: playground.roll(name="foo", namespace=playground.namespace, max_surge=surge, image=next(versions)),
-            lambda: playground.roll_deployments(next(versions)),
+            lambda: ours.roll(name="foo", **task, image=next(versions)),
+            lambda: ours.roll(kind="Deployment", name="bar", **task, image=next(versions)),
+            lambda: peers.roll_deployments(next(versions)),
         )
-    what = f"{pods} pods, surge {surge}, controller manager with 20 requests/s"
-    return [Row(f"{what}: with the takeover", [each.seconds for each in ours], "Deployment controller",
-                [each.seconds for each in theirs], ratio_goal=1.1)]
+    what, seconds = f"{pods} pods, surge {surge}, controller manager with 20 requests/s", [each.seconds for each in theirs]
+    return [
+        Row(f"{what}: with the takeover", [each.seconds for each in controller], "Deployment controller", seconds, ratio_goal=1.1),
+        Row(f"{what}: a task for a Deployment", [each.seconds for each in deployment], "a patch and a watch", seconds,
+            ratio_goal=1.1),
+    ]
 
 
 def kubectl(bench: Bench) -> list[Row]:
@@ -192,32 +227,63 @@ def _in_one_step(bench: Bench, pods: int) -> tuple[list[Rolled], list[int]]:
     return [rolled for rolled, _created in runs], [created for _rolled, created in runs]
 
 
+def sizes_of_deployments(bench: Bench) -> list[Row]:
+    """What following a Deployment asks of the API server, by the number of its pods. Its controller chooses the steps."""
+    rows: list[Row] = []
+    first: list[Rolled] = []
+    for pods in (4, 10, 100, 1000):
+        runs = _of_a_deployment(bench, pods)
+        first = first or runs
+        what = f"a Deployment of {pods} pods"
+        rows += [
+            Row(f"{what}: requests", [each.requests for each in runs], "4 pods", [each.requests for each in first], unit=""),
+            Row(f"{what}: bytes read per pod", [each.bytes / pods for each in runs], "4 pods",
+                [each.bytes / 4 for each in first], unit=""),
+        ]
+    return rows
+
+
+def _of_a_deployment(bench: Bench, pods: int) -> list[Rolled]:
+    versions = new_versions()
+    with Playground(bench.kubeconfig) as playground:
+        playground.create_deployment(pods, "myimage:v1")
+        playground.until_ready()
+        task = {"kind": "Deployment", "name": "bar", "namespace": playground.namespace}
+        (runs,) = in_turns(bench.at_most(3), f"Deployment of {pods} pods",
+                           lambda: playground.roll(**task, image=next(versions)))
+    return runs
+
+
 def fleet(bench: Bench) -> list[Row]:
     """100 controllers of 3 pods in one task, beside one controller in one task and 100 Deployments at once."""
+    return [*_fleet(bench, "ReplicationController"), *_fleet(bench, "Deployment")]
+
+
+def _fleet(bench: Bench, kind: str) -> list[Row]:
     count, pods = 100, 3
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single, Playground(bench.kubeconfig) as peers:
         names = [f"foo-{number}" for number in range(count)]
         for name in names:
-            ours.create_controller(pods, "myimage:v1", name)
-            peers.create_deployment(pods, "myimage:v1", 1, name)
-        single.create_controller(pods, "myimage:v1")
+            ours.create(kind, pods, "myimage:v1", name)
+            peers.create("Deployment", pods, "myimage:v1", name)
+        single.create(kind, pods, "myimage:v1", "foo")
         for each in (ours, single, peers):
             each.until_ready()
         versions = new_versions()
         many, one, theirs = in_turns(
             bench.at_most(3),
-            f"fleet of {count}",
-            lambda: ours.roll_many(names=names, concurrency=count, image=next(versions)),
-            lambda: single.roll_many(name="foo", image=next(versions)),
+            f"fleet of {count}, {kind}",
+            lambda: ours.roll_many(kind=kind, names=names, concurrency=count, image=next(versions)),
+            lambda: single.roll_many(kind=kind, name="foo", image=next(versions)),
             lambda: peers.roll_deployments(next(versions)),
         )
     allowed = [each.seconds + its.seconds for each, its in zip(one, theirs, strict=True)]
-    what = f"{count} controllers of {pods} pods in one task"
+    what = f"{count} {kind}s of {pods} pods in one task"
     return [
         Row(f"{what}", [each.seconds for each in many], "one such task + the Deployment controller", allowed, ratio_goal=1.5),
-        Row(f"{what}: memory at most", [each.memory for each in many], "one controller", [each.memory for each in one], unit="MiB",
+        Row(f"{what}: memory at most", [each.memory for each in many], "one of them", [each.memory for each in one], unit="MiB",
             count_goal=150),
-        Row(f"{what}: requests per controller", [each.requests / count for each in many], "one controller",
+        Row(f"{what}: requests per {kind}", [each.requests / count for each in many], "one of them",
             [each.requests for each in one], unit=""),
     ]
 
@@ -225,8 +291,10 @@ def fleet(bench: Bench) -> list[Row]:
 ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "converged-task": converged_task,
     "rollout-of-100": rollout_of_100,
+    "deployment-of-100": deployment_of_100,
     "throttled": throttled,
     "kubectl": kubectl,
     "sizes": sizes,
+    "sizes-of-deployments": sizes_of_deployments,
     "fleet": fleet,
 }

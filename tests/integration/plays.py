@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The collection's playbooks as processes, with task files beside them, and a shop that answers their HTTP checks."""
+"""Ad-hoc tasks and the collection's playbooks as processes, task files beside them, and a shop that answers their HTTP checks."""
 
 from __future__ import annotations
 
@@ -16,6 +16,20 @@ from pathlib import Path
 
 #: The stages of an update, unless a test wants others.
 STAGES = ["10%", "50%", "100%"]
+
+
+def ad_hoc(namespace, **options):
+    """The command of an ad-hoc task."""
+    arguments = json.dumps({"namespace": namespace.name, **options})
+    return ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", arguments]
+
+
+def rolled(namespace, environment, succeeds=True, **options):
+    """The result of an ad-hoc task, and what it showed."""
+    process = subprocess.run(ad_hoc(namespace, **options), env=environment, capture_output=True, text=True, timeout=300,
+                             check=False)
+    assert (process.returncode == 0) == succeeds, process.stdout + process.stderr
+    return json.loads(process.stdout.partition("=>")[2]), process.stderr
 
 
 class Shop(http.server.ThreadingHTTPServer):

@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 
 import pytest
 from namespace import Killed, dies, uids
+from plays import rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -224,20 +224,11 @@ def test_many_of_them_in_one_task_as_ansible_runs_it(namespace, ansible_environm
     for name in names:
         namespace.make_deployment(2, name=name)
 
-    results = [rolled(namespace, ansible_environment, names=names, kind="Deployment", image="myimage:v2", concurrency=4)
+    results = [rolled(namespace, ansible_environment, names=names, kind="Deployment", image="myimage:v2", concurrency=4)[0]
                for _time in range(2)]
 
     assert versions(namespace) == (0, 8) and [each["changed"] for each in results] == [True, False]
     assert results[0]["msg"] == "4 of 4 controllers are as wanted (4 changed)"
-
-
-def rolled(namespace, environment, **options):
-    """The result of an ad-hoc task."""
-    command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
-               json.dumps({"namespace": namespace.name, **options})]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert process.returncode == 0, process.stdout + process.stderr
-    return json.loads(process.stdout.partition("=>")[2])
 
 
 def test_its_autoscaler_does_nothing_until_the_end(namespace):

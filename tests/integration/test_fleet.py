@@ -12,6 +12,7 @@ import time
 
 import pytest
 from namespace import eventually, manifest
+from plays import ad_hoc, rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import fleet, identity, request
 from ansible_collections.baton.kubernetes.plugins.module_utils.driver import Clock
@@ -24,19 +25,6 @@ def make(namespace, *names, replicas=2, **metadata):
         namespace.create("replicationcontrollers", manifest(replicas, "myimage:v1", name, **metadata))
     for name in names:
         namespace.until_available(name, replicas)
-
-
-def command(namespace, **options):
-    arguments = json.dumps({"namespace": namespace.name, **options})
-    return ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", arguments]
-
-
-def rolled(namespace, environment, check=True, **options):
-    """The result of an ad-hoc task, and what it showed."""
-    process = subprocess.run(command(namespace, **options), env=environment, capture_output=True, text=True, timeout=300,
-                             check=False)
-    assert (process.returncode == 0) == check, process.stdout + process.stderr
-    return json.loads(process.stdout.partition("=>")[2]), process.stderr
 
 
 def images(namespace, names=NAMES):
@@ -68,7 +56,7 @@ def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
     make(namespace, *NAMES[:4], labels={"tier": "backend"})
     namespace.create("replicationcontrollers", manifest(1, "other:v1", "other", labels={"tier": "backend"}))
     options = {"label_selectors": ["tier in (backend)"], "image": "myimage:v2-slow", "concurrency": 3}
-    process = subprocess.Popen(command(namespace, **options), env=ansible_environment, stdout=subprocess.DEVNULL,
+    process = subprocess.Popen(ad_hoc(namespace, **options), env=ansible_environment, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
     eventually(lambda: len(namespace.rcs()) >= 7, "three updates that have begun")
     os.killpg(process.pid, 9)
@@ -93,7 +81,7 @@ def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_envir
     options = {"names": NAMES[:3], "order_annotation": key, "concurrency": 1, "on_failure": "rollback", "image": "myimage:v2"}
     namespace.patch("foo-2", {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
 
-    result, _lines = rolled(namespace, ansible_environment, check=False, failure_grace=0, **options)
+    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0, **options)
 
     assert [(each["name"], each["failed"], each["skipped"]) for each in result["results"]] == [
         ("foo-1", False, False), ("foo-2", True, False), ("foo-0", False, True)]
@@ -105,7 +93,7 @@ def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_envir
 def test_in_check_mode_nothing_changes(namespace, ansible_environment):
     make(namespace, *NAMES[:2])
 
-    process = subprocess.run([*command(namespace, names=NAMES[:2], image="myimage:v2"), "--check"], env=ansible_environment,
+    process = subprocess.run([*ad_hoc(namespace, names=NAMES[:2], image="myimage:v2"), "--check"], env=ansible_environment,
                              capture_output=True, text=True, timeout=300, check=True)
 
     result = json.loads(process.stdout.partition("=>")[2])
@@ -121,7 +109,7 @@ def test_in_check_mode_nothing_changes(namespace, ansible_environment):
     ({"names": ["Not A Name"]}, "is no object's name"),
 ])
 def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, options, sentence):
-    process = subprocess.run(command(namespace, image="myimage:v2", **options), env=ansible_environment, capture_output=True,
+    process = subprocess.run(ad_hoc(namespace, image="myimage:v2", **options), env=ansible_environment, capture_output=True,
                              text=True, timeout=300, check=False)
 
     assert process.returncode and sentence in process.stdout and "Traceback" not in process.stdout + process.stderr

@@ -22,7 +22,9 @@ import pytest
 from namespace import cannot_run, eventually
 from proc import alive, ancestors, descendants, with_environment
 
-STEP = re.compile(r"(?P<host>[^ ]+) \| (?P<line>(annotate|create|scale|rename|delete|restore) .*)")
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Action
+
+STEP = re.compile(rf"(?P<host>[^ ]+) \| (?P<line>({'|'.join(Action)}) .*)")
 #: A callback that writes the whole output for a program, under the name of the one in ansible.posix.
 JSON_CALLBACK = """
 import json

@@ -58,7 +58,8 @@ class Kind:
 RC = Kind("ReplicationController", "/api/v1", "replicationcontrollers", has_plain_selector=True)
 DEPLOYMENT = Kind("Deployment", "/apis/apps/v1", "deployments",
                   {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}, options={"kind": "Deployment"})
-OUR_KINDS = (RC, DEPLOYMENT)
+REPLICA_SET = Kind("ReplicaSet", "/apis/apps/v1", "replicasets", options={"kind": "ReplicaSet"})
+OUR_KINDS = (RC, REPLICA_SET, DEPLOYMENT)
 
 
 class Shop:
@@ -141,12 +142,17 @@ def killed_and_resumed(shop: Shop) -> None:
 
 
 def killed_in_the_takeover_and_resumed(shop: Shop) -> None:
-    """No pod has an owner for some seconds."""
+    """No pod has an owner for some seconds; a ReplicaSet adopts them by itself."""
     with pytest.raises(Killed):
-        shop.namespace.roll(kill=dies_at("delete"), image=V2)
-    eventually(lambda: not any("ownerReferences" in pod["metadata"] for pod in shop.namespace.pods()), "pods without an owner")
+        shop.namespace.roll(kill=dies_at("delete"), image=V2, **shop.kind.options)
+    eventually(lambda: not owners(shop) - {"foo"}, "pods that have lost their owner")
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
+
+
+def owners(shop: Shop) -> set[str]:
+    """The names of those that own pods."""
+    return {owner["name"] for pod in shop.namespace.pods() for owner in pod["metadata"].get("ownerReferences", ())}
 
 
 def rolled_back(shop: Shop) -> None:
@@ -275,19 +281,19 @@ class Row:
     floor: int = REPLICAS
     #: A control: something is wrong on purpose, and requests must be lost.
     is_control: bool = False
-    #: Part of `make test`.
+    #: Part of `make test`, for the first of its kinds.
     is_sample: bool = False
 
 
 WRONG = "a wrong controller"
 ROWS = [
-    Row("update, takeover included", updated, kinds=(RC,), is_sample=True),
+    Row("update, takeover included", updated, kinds=(RC, REPLICA_SET), is_sample=True),
     Row("update", updated, kinds=(DEPLOYMENT,)),
     Row("update, killed at half and resumed", killed_and_resumed),
-    Row("update, killed in the takeover and resumed", killed_in_the_takeover_and_resumed, kinds=(RC,)),
+    Row("update, killed in the takeover and resumed", killed_in_the_takeover_and_resumed, kinds=(RC, REPLICA_SET)),
     Row("update, killed at half and rolled back", rolled_back, ends_with=V1, keeps_pods=True),
     Row("update in stages of 25%, 50%, 100%", staged),
-    Row("update to another name (next_name)", to_another_name, kinds=(RC,)),
+    Row("update to another name (next_name)", to_another_name, kinds=(RC, REPLICA_SET)),
     Row("restart", restarted, ends_with=V1),
     Row("migration to a Deployment", migrated, kinds=(RC,), ends_with=V1, keeps_pods=True),
     Row("update, the kubelet killed and started again", updated_with_trouble(outage_of("kubelet")),
@@ -309,6 +315,10 @@ class Case:
 
     row: Row
     kind: Kind
+
+    @property
+    def is_sample(self) -> bool:
+        return self.row.is_sample and self.kind is self.row.kinds[0]
 
     def __str__(self) -> str:
         return f"{self.kind.name}: {self.row.title} ({self.row.by})"

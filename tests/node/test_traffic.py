@@ -28,7 +28,7 @@ def share_of_v2(answers):
     return told.count("v2") / len(told)
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=() if case.row.is_sample else pytest.mark.long)
+@pytest.mark.parametrize("case", [pytest.param(case, id=str(case), marks=() if case.is_sample else pytest.mark.long)
                                   for case in CASES])
 def test_traffic_during(case, cluster, namespace, request):
     row, shop = case.row, Shop(cluster, namespace, case.kind, case.row.container)

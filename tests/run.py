@@ -72,7 +72,7 @@ TIERS = {
             "antsibull-changelog lint",
         ]
     ),
-    "unit": Tier(["pytest -q tests/unit"]),
+    "unit": Tier(["pytest -q -n auto --dist worksteal tests/unit"]),
     "sanity": Tier(["bash tests/sanity/run"]),
     "integration": Tier([BUILD, "pytest -q -n auto --dist worksteal tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),

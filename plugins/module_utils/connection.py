@@ -15,6 +15,7 @@ import contextlib
 import os
 import tempfile
 import threading
+import time
 import typing as t
 from urllib.parse import unquote, urlsplit
 
@@ -41,6 +42,8 @@ ARGUMENT_SPEC: Json = dict(
 
 #: Kept open at most; only a task for many controllers needs more than two.
 CONNECTIONS = 32
+#: Seconds until the package is asked again for a token: it reads its whole configuration anew for each.
+HEADERS_LAST = 1.0
 #: kubernetes.core looks at K8S_AUTH_ and the option's name first, then at K8S_AUTH_ and the kubernetes package's name.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert", "client_cert": "cert_file", "client_key": "key_file"}
 _SECRET_KEYS = {"token", "password", "client-key-data", "auth-provider", "env"}
@@ -60,6 +63,8 @@ class Connection:
         """
         self._options = _given(params, environment)
         self._lock = threading.RLock()
+        self._headers: t.Any = None
+        self._headers_until = 0.0
         #: How often the configuration has been read.
         self.generation = 0
         self.renew(0)
@@ -72,6 +77,7 @@ class Connection:
         with self._lock:
             if generation == self.generation:
                 self._read()
+                self._headers = None
                 self.generation += 1
 
     def _read(self) -> None:
@@ -85,6 +91,7 @@ class Connection:
                 #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
                 self.server: str = self._configuration.host.rstrip("/")
                 self.pool = rest.RESTClientObject(self._configuration).pool_manager
+                self.pool.connection_pool_kw["block"] = True  # no more than that many requests at once
                 if written:
                     _read_certificates_now(self.pool.connection_pool_kw)
         except RolloutError:
@@ -99,11 +106,17 @@ class Connection:
 
         Raises RolloutError when an exec plugin fails.
         """
+        with self._lock:
+            if self._headers is None or time.monotonic() > self._headers_until:
+                self._headers, self._headers_until = self._read_headers(), time.monotonic() + HEADERS_LAST
+            return self._headers.copy()
+
+    def _read_headers(self) -> t.Any:
         from urllib3 import HTTPHeaderDict
 
         headers = HTTPHeaderDict()
         try:
-            with self._lock, _plugin_failures(self._options):
+            with _plugin_failures(self._options):
                 token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         except RolloutError:
             raise

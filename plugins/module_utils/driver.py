@@ -178,7 +178,7 @@ class _Run:
         self.records = request.record_events
         #: Steps that no Event tells of yet: first size, number of steps; and when the last Event was made.
         self.unrecorded: dict[tuple[str, int], tuple[t.Any, int, Step]] = {}
-        self.recorded_at = -intervals.events
+        self.recorded_at = self.began if intervals.joins_events else -intervals.events
 
     def to_the_end(self) -> Json:
         try:
@@ -275,9 +275,8 @@ class _Run:
             self.request = history.resolved(self.request, self.history(seen))
             seen = observe(self.gateway.controllers(), self.request)
         foo, next = seen.foo, seen.next
-        if foo and foo.partner and (next is None or next.name != foo.partner) and not takeover.has_adopted(foo):
-            # Gone, or made by another client a moment ago and not heard of yet: what is decided upon that must be true.
-            self.gateway.look_up(foo.partner)
+        if foo and self.may_have_unheard_partner(foo, next):
+            self.gateway.look_up(t.cast(str, foo.partner))
             seen = observe(self.gateway.controllers(), self.request)
         base = seen.foo or seen.next
         wanted = orphans = None
@@ -301,6 +300,15 @@ class _Run:
         self.seen = seen
         self.sample()
         return seen
+
+    def may_have_unheard_partner(self, foo: Controller, next: Controller | None) -> bool:
+        """Whether foo's partner, which is not known, may have been made a moment ago: what is decided upon that must be true."""
+        if not foo.partner or next and next.name == foo.partner or takeover.has_adopted(foo):
+            return False
+        if self.seen.next and self.seen.next.uid == foo.partner_uid:
+            return False  # it was there, and its end was heard of
+        has_just_marked = bool(self.steps) and (self.steps[-1]["action"], self.steps[-1]["name"]) == (Action.ANNOTATE, foo.name)
+        return bool(foo.partner_uid) or not has_just_marked  # else it is ours to be made, which fails where it is there
 
     def history(self, seen: Observed) -> tuple[Revision, ...]:
         """What a controller can go back to, its present template first; nothing where it may not be seen."""

@@ -17,7 +17,7 @@ import math
 import threading
 import typing as t
 
-from . import driver
+from . import driver, identity
 from .errors import RolloutError
 from .gateway import Gateway, KubernetesGateway
 from .observed import Controller
@@ -32,7 +32,7 @@ FOR_ONE = ("next_name", "definition", "src", "to_revision")
 #: Seconds after which a driver that has heard nothing looks up, and after which the watch is asked for news.
 LOOK_UP, NEWS = 1.0, 0.1
 #: What is no step comes more seldom than from one driver alone: from so many it would be a load of its own.
-INTERVALS = driver.Intervals(renew=5.0, look_at_pods=5.0, events=10.0, joins_events=True)
+INTERVALS = driver.Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
 #: Names in a sentence.
 NAMES_TOLD = 5
 
@@ -154,8 +154,9 @@ def run(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
         futures = [executor.submit(rolling.one, request) for request in requests]
         try:
-            while concurrent.futures.wait(futures, NEWS if shared.broken else 0).not_done:
-                shared.pass_on_news(NEWS)
+            for future in futures:
+                while concurrent.futures.wait([future], NEWS if shared.broken else 0).not_done:
+                    shared.pass_on_news(NEWS)
         finally:
             shared.end(RolloutError("stopped"))  # before the executor waits for them
         return _result([future.result() for future in futures])
@@ -225,6 +226,9 @@ class _Shared:
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
         self._rules: list[list[Json] | None] = []
+        self._revisions: list[Json] | None = None
+        #: The uids of those that have been told of these revisions.
+        self._told: set[str] = set()
 
     def pass_on_news(self, seconds: float) -> None:
         """Wait for news that long, and wake the drivers of what they are about."""
@@ -256,6 +260,16 @@ class _Shared:
                 self._objects[resource] = self.gateway.objects(resource)
             return self._objects[resource]
 
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """Asked for once for all controllers, and again by the one whose write was refused."""
+        with self._lock:
+            if self._revisions is None or self._told.issuperset(uids):
+                self._revisions, self._told = self.gateway.revisions(()), set()
+            self._told.update(uids)
+            if self._revisions is None:
+                return None
+            return [item for item in self._revisions if item["metadata"]["labels"][identity.HISTORY] in uids]
+
     def forget(self, resource: str) -> None:
         with self._lock:
             self._objects.pop(resource, None)
@@ -267,7 +281,7 @@ class _View:
     def __init__(self, shared: _Shared) -> None:
         self._shared = shared
         self.woken = threading.Event()
-        self.rules, self.objects = shared.rules, shared.objects
+        self.rules, self.objects, self.revisions = shared.rules, shared.objects, shared.revisions
 
     def __getattr__(self, name: str) -> t.Any:
         return getattr(self._shared.gateway, name)

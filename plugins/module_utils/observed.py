@@ -290,8 +290,9 @@ def observe(controllers: t.Mapping[str, Controller], request: Request, sets: t.M
     if request.kind is Kind.DEPLOYMENT:
         return _observe_deployment(controllers.get(request.name), sets or {})
     foo = controllers.get(request.name)
-    next = _pick_next(controllers, request, foo)
-    displaced = _displaced(controllers, foo)
+    partners = sorted((it for it in controllers.values() if it.partner == request.name), key=lambda it: it.name)
+    next = _pick_next(controllers, request, foo, partners)
+    displaced = _displaced(foo, partners)
     mine = {request.name, next and next.name, *(it.name for it in displaced)}
     others = {name: it.selector for name, it in controllers.items() if name not in mine}
     return Observed(foo, next, displaced=displaced, others=others, kubectl_left=_left_by_kubectl(controllers, request.name))
@@ -324,23 +325,24 @@ def own_label(request: Request, foo: Controller) -> str | None:
     return foo.selector.get(request.label_key, labels.get(request.label_key))
 
 
-def _pick_next(controllers: t.Mapping[str, Controller], request: Request, foo: Controller | None) -> Controller | None:
+def _pick_next(controllers: t.Mapping[str, Controller], request: Request, foo: Controller | None,
+               partners: list[Controller]) -> Controller | None:
     """The controller foo names, or the request names, or the one that names foo as its partner."""
     names = [(foo.takeover or {}).get("next"), foo.partner] if foo else []
     names.append(request.next_name)
     if foo and not request.undoes and identity.TAKEOVER not in foo.annotations:
         names.append(expected_next(request, foo)[0])
-    names += sorted(name for name, each in controllers.items() if each.partner == request.name)
+    names += [each.name for each in partners]
     return next((controllers[name] for name in names if name in controllers), None)
 
 
-def _displaced(controllers: t.Mapping[str, Controller], foo: Controller | None) -> tuple[Controller, ...]:
+def _displaced(foo: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
     """Two clients that begin at once mark foo one after the other; only the one that foo names ever gets a pod."""
     if foo is None or foo.partner is None:
         return ()
-    mine = sorted(name for name, it in controllers.items() if it.partner == foo.name and name != foo.partner)
-    return tuple(it for it in map(controllers.__getitem__, mine)
-                 if it.is_next and it.partner_uid == foo.uid and it.replicas == 0 and it.current == 0 and not it.is_deleting)
+    return tuple(it for it in partners
+                 if it.name != foo.partner and it.is_next and it.partner_uid == foo.uid
+                 and it.replicas == 0 and it.current == 0 and not it.is_deleting)
 
 
 def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tuple[str, ...]:

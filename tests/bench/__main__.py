@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
-sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster")]
+sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"), str(ROOT / "tests/integration")]
 
 import embedded  # noqa: E402
 from ansible_runs import Ansible  # noqa: E402

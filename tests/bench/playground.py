@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import kubernetes
 from counting import Counter
+from namespace import role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
@@ -226,13 +227,15 @@ class Playground:
         raise SystemExit(f"{len(waited_for)} Deployments were not rolled within {PATIENCE} s")
 
     def _client_kubeconfig(self) -> Json:
-        """A kubeconfig for a new ServiceAccount that may edit what is in the namespace."""
+        """A kubeconfig for a new ServiceAccount with the Role of docs/permissions.md, and what kubectl needs besides."""
         self._core.create_namespaced_service_account(self.namespace, {"metadata": {"name": "client"}})
-        role = {"kind": "ClusterRole", "name": "edit", "apiGroup": "rbac.authorization.k8s.io"}
+        access = kubernetes.client.RbacAuthorizationV1Api(self._client)
+        access.create_namespaced_role(self.namespace, {"metadata": {"name": "client"}, "rules": role()})
         subject = {"kind": "ServiceAccount", "name": "client", "namespace": self.namespace}
-        kubernetes.client.RbacAuthorizationV1Api(self._client).create_namespaced_role_binding(
-            self.namespace, {"metadata": {"name": "client"}, "roleRef": role, "subjects": [subject]}
-        )
+        for kind, name in (("Role", "client"), ("ClusterRole", "edit")):
+            reference = {"kind": kind, "name": name, "apiGroup": "rbac.authorization.k8s.io"}
+            access.create_namespaced_role_binding(
+                self.namespace, {"metadata": {"name": name}, "roleRef": reference, "subjects": [subject]})
         token = self._core.create_namespaced_service_account_token("client", self.namespace, {"spec": {}}).status.token
         settings = self._client.configuration
         cluster = {"server": settings.host, "certificate-authority": settings.ssl_ca_cert}

@@ -281,6 +281,19 @@ def test_renewing_reads_the_file_again(file):
     assert it.headers()["Authorization"] == "Bearer another"
 
 
+def test_the_package_is_asked_for_a_token_once_a_second(monkeypatch):
+    it, tokens, now = connect(**HOST_AND_KEY), iter(["one", "two"]), [1000.0]
+    monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(it._configuration, "get_api_key_with_prefix", lambda *_args, **_options: next(tokens))
+
+    told = []
+    for seconds in (0, 0.5, 0.4, 0.2):
+        now[0] += seconds
+        told.append(it.headers()["Authorization"])
+
+    assert told == ["one", "one", "one", "two"]
+
+
 def test_renewing_reads_the_file_of_a_token_again(file):
     path = file("token", "one")
     it = connect(kubeconfig=config(user={"tokenFile": path}))

@@ -462,9 +462,12 @@ class _Run:
             self.told_causes.update(cause.kind for cause in new)
 
     def causes(self, seen: Observed) -> list[diagnosis.Cause]:
-        """What keeps the pods of the one that grows from becoming available, old pods that do not go included."""
+        """What keeps the pods of the one that grows from becoming available, old pods that do not go included.
+
+        It is not the pods as long as the controller manager has not acted upon the size: adopting 1,000 of them takes seconds.
+        """
         slow = _growing(seen)
-        if slow is None:
+        if slow is None or not slow.is_observed:
             return []
         pods = self.gateway.troubled_pods(slow)
         for other in (seen.foo, seen.next, *filter(lambda it: it.current, seen.sets)):

@@ -304,6 +304,16 @@ def test_nothing_is_looked_at_while_it_goes_well():
     assert not [call for call in cluster.calls if call[0] == "troubled_pods"]
 
 
+def test_the_pods_explain_nothing_before_the_controller_manager_has_acted():
+    cluster = Cluster(rc())
+    cluster.happens = lambda: None
+
+    error = cluster.refusal(dataclasses.replace(UPDATE, progress_deadline=5))
+
+    assert "no progress for 5 s" in error.what and "0 of 1 available" in error.why
+    assert not [call for call in cluster.calls if call[0] == "troubled_pods"]
+
+
 def test_the_whole_task_ends_in_time():
     cluster = troubled(rc(), trouble="ContainerCreating")
 

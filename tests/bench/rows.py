@@ -151,18 +151,29 @@ def throttled(bench: Bench) -> list[Row]:
         for each in (ours, peers):
             each.create_deployment(pods, "myimage:v1", surge)
             each.until_ready()
+        ours.create_controller(pods, "myimage:v1", "shop-1")
+        ours.until_ready()
         versions = new_versions()
+        names = itertools.pairwise(f"shop-{number}" for number in itertools.count(1))
         task = {"namespace": ours.namespace, "max_surge": surge}
-        controller, deployment, theirs = in_turns(
+
+        def to_another_name() -> Rolled:
+            name, next_name = next(names)
+            return ours.roll(name=name, next_name=next_name, **task, image=next(versions))
+
+        controller, renamed, deployment, theirs = in_turns(
             bench.at_most(3),
             "rollout of 100, 20 requests/s",
             lambda: ours.roll(name="foo", **task, image=next(versions)),
+            to_another_name,
             lambda: ours.roll(kind="Deployment", name="bar", **task, image=next(versions)),
             lambda: peers.roll_deployments(next(versions)),
         )
     what, seconds = f"{pods} pods, surge {surge}, controller manager with 20 requests/s", [each.seconds for each in theirs]
     return [
         Row(f"{what}: with the takeover", [each.seconds for each in controller], "Deployment controller", seconds, ratio_goal=1.1),
+        Row(f"{what}: with next_name, without a takeover", [each.seconds for each in renamed], "Deployment controller", seconds,
+            ratio_goal=1.1),
         Row(f"{what}: a task for a Deployment", [each.seconds for each in deployment], "a patch and a watch", seconds,
             ratio_goal=1.1),
     ]

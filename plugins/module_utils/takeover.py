@@ -166,7 +166,7 @@ def _close(next: Controller, foo: Controller) -> Step:
     """
     operations = (*annotate(next, {identity.TAKEOVER: foo.annotations[identity.TAKEOVER]}),
                   put("/spec/template/spec/priorityClassName", CLOSED))
-    return Step(Action.RENAME, next.name, patch(next, *operations), before=next.images, after=next.images)
+    return Step(Action.ANNOTATE, next.name, patch(next, *operations), after="no pod is made for it any more")
 
 
 def _release(next: Controller) -> Decision:

@@ -324,7 +324,7 @@ def closed_next(observed=True, **metadata):
 SET_TABLE = {
     "the first step": ([as_set(old(0)), as_set(new(3))], {}, ("rename", "foo", {"web": "myimage:v1"}, {"web": "myimage:v2"})),
     "next is open: close it":
-        ([standing_by(), as_set(new(3))], {}, ("rename", NEXT, {"web": "myimage:v2"}, {"web": "myimage:v2"})),
+        ([standing_by(), as_set(new(3))], {}, ("annotate", NEXT, None, "no pod is made for it any more")),
     "foo is not seen: wait": (
         [standing_by(observed=False), closed_next()], {}, ("wait", f"the controller manager sees foo and {NEXT}")),
     "next is not seen: wait": (

@@ -278,8 +278,8 @@ class KubernetesGateway:
             metadata = event["object"]["metadata"]
             if event["type"] == "DELETED":
                 self._forget(metadata["name"], metadata["uid"])
-            else:
-                self._keep(event["object"])
+            elif not self._keep(event["object"]):
+                continue
             if heard is not None:
                 heard |= {metadata["name"], (metadata.get("annotations") or {}).get(identity.PARTNER, "")}
         if self._sets:
@@ -623,8 +623,8 @@ class KubernetesGateway:
             return before is None and marks.items() <= (now["metadata"].get("annotations") or {}).items()
         return _has_landed(now, write)
 
-    def _keep(self, item: Json) -> None:
-        """Remember an object unless a newer one is known: answers and the watch overtake each other.
+    def _keep(self, item: Json) -> bool:
+        """Remember an object unless it is known, or a newer one is: answers and the watch overtake each other.
 
         resourceVersions of one resource are ordered numbers (API conventions; comparable since Kubernetes 1.35, and in
         practice with etcd ever since).
@@ -632,8 +632,10 @@ class KubernetesGateway:
         name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]
         with self._lock:
             known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "0")
-            if not (known.isdigit() and version.isdigit()) or int(version) >= int(known):
+            is_news = not (known.isdigit() and version.isdigit()) or int(version) > int(known)
+            if is_news:
                 self._items[name], self._controllers[name] = item, parse(self.kind, item)
+            return is_news
 
     def _forget(self, name: str, uid: str | None = None) -> None:
         """It is gone; where a uid is given, unless another of that name is known already."""

@@ -513,7 +513,7 @@ LANDED = {
     "an annotation, as written": (MARK, shown("2", annotations={"a/b": "c", "more": "d"}), True),
     "an annotation, as before": (MARK, shown("1"), False),
     "an annotation removed, as written": (UNMARK, shown("2", annotations={}), True),
-    "an annotation removed, as before": (UNMARK, shown("1", annotations={"note": "x"}), False),
+    "an annotation removed, as before": (UNMARK, shown("2", annotations={"note": "x"}), False),
     "a deletion, as written": (BACKGROUND, status(404), True),
     "a deletion, under way": (DELETE, shown("2", deletionTimestamp="now"), True),
     "a deletion, of what was made anew since": (DELETE, shown("2", uid="another"), True),
@@ -579,6 +579,16 @@ def test_events_are_followed_from_the_list_s_version(known, api):
     assert known.controllers().keys() == {"foo"}
     assert [query["resourceVersion"] for query in api.watched] == ["10", "21"]
     assert api.watched[0]["allowWatchBookmarks"] == "1"
+
+
+def test_who_is_told_of_news_and_that_an_answer_told_it_before(known, api):
+    api.answers.append(shown("12", replicas=2))
+    known.write(TO_2)
+    api.watches.append(stream(event("MODIFIED", "12", replicas=2), event("ADDED", "13", name="bar")))
+
+    heard = set().union(*(known.wait(0.5) for _time in range(3)))
+
+    assert heard == {"bar", ""}  # and of its partner, which it has not
 
 
 def test_a_bookmark_moves_the_version_on(known, api):

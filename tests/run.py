@@ -26,9 +26,6 @@ from given import given_kubeconfig  # noqa: E402
 
 BUILD = "python tests/cluster build"  # takes minutes the first time, which molecule and pytest would not show
 
-WAITING = (os.cpu_count() or 1) + 1
-"""Workers for tests that wait for a cluster most of the time, each for one of its own."""
-
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
 
 
@@ -77,7 +74,7 @@ TIERS = {
     ),
     "unit": Tier(["pytest -q -n auto --dist worksteal tests/unit"]),
     "sanity": Tier(["bash tests/sanity/run"]),
-    "integration": Tier([BUILD, f"pytest -q -n {WAITING} --dist worksteal tests/integration"]),
+    "integration": Tier([BUILD, "pytest -q -n auto --dist worksteal tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration"]),
     "node-sample": Tier([BUILD_NODE, "pytest -q tests/node"], missing=no_real_node, in_ci=False),

@@ -74,6 +74,7 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
     assert 6 < number < NEVER
 
 
+@pytest.mark.long  # the first stage, above, is in every `make test`
 @pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}], ids=["the second", "the third", "the last"])
 def test_killed_at_any_write_of_a_later_stage(namespace, stage):
     """Each time from a pause at 1; the same stage then ends as an undisturbed one, and what is left of it goes back."""

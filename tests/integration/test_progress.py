@@ -25,6 +25,8 @@ from proc import alive, ancestors, descendants, with_environment
 from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Action
 
 STEP = re.compile(rf"(?P<host>[^ ]+) \| (?P<line>({'|'.join(Action)}) .*)")
+#: Of an update of one pod.
+STEPS = 10
 #: A callback that writes the whole output for a program, under the name of the one in ansible.posix.
 JSON_CALLBACK = """
 import json
@@ -124,7 +126,7 @@ def test_several_hosts_each_with_lines_of_its_own(namespace, play, ssh, strategy
 
     for host in hosts:
         steps = steps_in(stderr, host)
-        assert len(steps) == 9 and all(host in step for step in steps), stderr
+        assert len(steps) == STEPS and all(host in step for step in steps), stderr
 
 
 def test_a_loop_that_is_delegated(namespace, play, ssh):
@@ -134,7 +136,7 @@ def test_a_loop_that_is_delegated(namespace, play, ssh):
     _stdout, stderr = ended(play(hosts, of_task={"loop": ["one", "two"], "delegate_to": "there"}, name="{{ item }}"))
 
     steps = steps_in(stderr)
-    assert len(steps) == 18 and "one" in steps[0] and "two" in steps[9], stderr
+    assert len(steps) == 2 * STEPS and "one" in steps[0] and "two" in steps[STEPS], stderr
 
 
 @pytest.mark.parametrize("quiet", [

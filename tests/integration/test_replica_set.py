@@ -68,6 +68,7 @@ def test_again_and_again_and_back_to_a_revision(namespace):
     assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
 
 
+@pytest.mark.long  # two of its points are in every `make test`: tests/faults
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("params, then", [({}, {}), ({"next_name": "bar"}, {}), ({}, {"state": "rolled_back", "image": None})],
                          ids=["takeover", "next_name", "then back"])

@@ -50,7 +50,7 @@ test-faults: .venv/ready ## A kill at every write, a fault at every request; kub
 	@.venv/bin/python tests/run.py faults
 
 .PHONY: test-node
-test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 15 minutes
+test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 25 minutes
 	@.venv/bin/python tests/run.py node
 
 .PHONY: bench

@@ -202,7 +202,7 @@ def test_the_task_goes_on(namespace, what, moment):
     assert replicas in (0, REPLICAS)  # a size set after the takeover is the user's
     goes_on(namespace, end, replicas)
     strangers = uids(namespace.pods()) - uids(pods_of(namespace))
-    assert len(strangers) == moments[moment]
+    assert len(strangers) <= moments[moment]  # fewer where foo was about to delete the one that has got another label
 
 
 @pytest.mark.parametrize("moment", [PARKED, WINDOW])

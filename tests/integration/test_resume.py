@@ -57,8 +57,9 @@ def each_death(namespace, first, then):
     raise AssertionError("never ends")
 
 
-@pytest.mark.parametrize("params", [dict(image="myimage:v2"), dict(image="myimage:v2", next_name="bar")],
-                         ids=["takeover", "next_name"])
+@pytest.mark.parametrize("params", [
+    dict(image="myimage:v2"), pytest.param(dict(image="myimage:v2", next_name="bar"), marks=pytest.mark.long),
+], ids=["takeover", "next_name"])
 def test_killed_at_any_write_the_same_task_ends_the_same(namespace, params):
     restore(namespace)
     namespace.roll(**params)
@@ -85,6 +86,7 @@ def test_killed_at_any_write_a_rollback_ends_clean(namespace):
     assert images == sorted(images, key=str), "back at v1 before the point of no return, at v2 after it"
 
 
+@pytest.mark.long  # two of its points are in every `make test`: tests/faults
 def test_a_rollback_that_is_killed_at_any_write(namespace):
     """Forward, killed half way; back, killed at each write; back again."""
     for number, after in deaths():

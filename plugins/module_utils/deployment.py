@@ -52,7 +52,7 @@ def plan(request: Request, seen: Observed) -> Decision:
                            next_command=f"update {foo.owner} instead")
     if foo.is_deleting:
         raise RolloutError("it is being deleted", where=request.where,
-                           next_command=f"kubectl -n {request.namespace} get deployment {foo.name} "
+                           next_command=f"{request.kubectl} get deployment {foo.name} "
                            f"-o jsonpath='{{.metadata.finalizers}}' if it does not go")
     return _back(request, seen, foo) if request.state is State.ROLLED_BACK else _forward(request, seen, foo)
 
@@ -67,7 +67,7 @@ def _forward(request: Request, seen: Observed, foo: Deployment) -> Decision:
         # | yes | - | somebody has paused it | error |
         if foo.settings["paused"]:
             raise RolloutError("it is paused, and not by an update of this collection", where=request.where,
-                               next_command=f"kubectl -n {request.namespace} rollout resume deployment/{foo.name}; then: "
+                               next_command=f"{request.kubectl} rollout resume deployment/{foo.name}; then: "
                                f"{request.command()}")
         # | yes | - | it has the wanted template, and its pods not yet | wait |
         if has_it:

@@ -102,7 +102,7 @@ def _begin(request: Request, seen: Observed, there: Migration) -> Decision:
                            f"release_owner=true to the task")
     for taken in filter(None, (there.deployment, there.replica_set)):
         raise RolloutError(f"there is a {taken.kind} {taken.name} already, which is none of this migration", where=request.where,
-                           next_command=f"kubectl -n {request.namespace} get {taken.kind.short} {taken.name}")
+                           next_command=f"{request.kubectl} get {taken.kind.short} {taken.name}")
     labels = foo.template["metadata"]["labels"]
     rivals = [name for name, selector in seen.others.items() if selector and selector.items() <= labels.items()]
     if rivals:
@@ -120,7 +120,7 @@ def _let_go(request: Request, foo: Controller, there: Migration, kept: Json) -> 
     if foo.uid != kept["uid"]:
         raise RolloutError("somebody has created it again in the middle of its migration: the pods are the Deployment's or "
                            "nobody's", where=request.where,
-                           next_command=f"kubectl -n {request.namespace} delete rc {foo.name}; then: {request.command()}")
+                           next_command=f"{request.kubectl} delete rc {foo.name}; then: {request.command()}")
     if foo.is_marked:
         raise RolloutError("an update of it is in progress: finish it or roll it back first", where=request.where)
     # | yes | of another template, selector or size | | begin anew: what is kept cannot be changed |

@@ -504,14 +504,14 @@ def _interrupted_kubectl(request: Request, seen: Observed) -> RolloutError:
         return RolloutError(
             f"kubectl rolling-update was interrupted when it had deleted it: {names} has the pods and was to get its name",
             where=request.where,
-            next_command=f"kubectl -n {request.namespace} annotate rc {names} {identity.KUBECTL_SOURCE}-   and update {names}")
+            next_command=f"{request.kubectl} annotate rc {names} {identity.KUBECTL_SOURCE}-   and update {names}")
     size = foo.annotations.get("kubectl.kubernetes.io/original-replicas", foo.replicas)
     return RolloutError(
         f"kubectl rolling-update was interrupted: {names} holds a part of its pods; finish that with the same kubectl, or "
         f"go back by hand",
         where=request.where,
-        next_command=f"kubectl -n {request.namespace} scale rc {request.name} --replicas={size}; kubectl -n "
-        f"{request.namespace} delete rc {names}; kubectl -n {request.namespace} annotate rc {request.name} "
+        next_command=f"{request.kubectl} scale rc {request.name} --replicas={size}; "
+        f"{request.kubectl} delete rc {names}; {request.kubectl} annotate rc {request.name} "
         f"{identity.KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-",
     )
 

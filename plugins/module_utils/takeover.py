@@ -125,7 +125,7 @@ def finish(request: Request, seen: Observed) -> Decision:
         raise RolloutError(
             f"the annotation {identity.TAKEOVER} cannot be read, so the takeover cannot be finished",
             where=request.where,
-            next_command=f"kubectl -n {request.namespace} get {request.kind.short} {foo.name} -o yaml",
+            next_command=f"{request.kubectl} get {request.kind.short} {foo.name} -o yaml",
         )
     if foo.kind is Kind.REPLICA_SET:
         return _adopt(request, seen, foo, mark)

@@ -12,7 +12,6 @@ import time
 
 import pytest
 from namespace import Killed, dies, uids
-from plays import rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -217,19 +216,6 @@ def test_back_to_a_revision_as_kubectl_counts_them(namespace):
 def info(namespace):
     params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": "foo", "kind": "Deployment"}
     return task.info(params)
-
-
-def test_many_of_them_in_one_task_as_ansible_runs_it(namespace, ansible_environment):
-    """The second time it is Ansible's own process that finds nothing to do."""
-    names = [f"foo-{number}" for number in range(4)]
-    for name in names:
-        namespace.make_deployment(2, name=name)
-
-    results = [rolled(namespace, ansible_environment, names=names, kind="Deployment", image="myimage:v2", concurrency=4)[0]
-               for _time in range(2)]
-
-    assert versions(namespace) == (0, 8) and [each["changed"] for each in results] == [True, False]
-    assert results[0]["msg"] == "4 of 4 controllers are as wanted (4 changed)"
 
 
 def test_its_autoscaler_does_nothing_until_the_end(namespace):

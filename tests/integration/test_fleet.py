@@ -51,6 +51,23 @@ def test_all_at_once_with_one_watch(namespace):
     assert gateway.requests["WATCH"] <= 1 + (time.monotonic() - began) // 60
 
 
+@pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
+def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environment, kind):
+    """The second time it is Ansible's own process that finds nothing to do."""
+    make = {"ReplicaSet": namespace.make_replica_set, "Deployment": namespace.make_deployment}[kind]
+    for name in NAMES[:4]:
+        make(2, name=name)
+
+    results = [rolled(namespace, ansible_environment, names=NAMES[:4], kind=kind, image="myimage:v2", concurrency=4)[0]
+               for _time in range(2)]
+
+    assert [pod["spec"]["containers"][0]["image"] for pod in namespace.pods()] == ["myimage:v2"] * 8
+    own = {item["metadata"]["name"] for item in namespace.sets() if "ownerReferences" not in item["metadata"]}
+    assert own == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
+    assert [each["changed"] for each in results] == [True, False]
+    assert results[0]["msg"] == "4 of 4 controllers are as wanted (4 changed)"
+
+
 def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
     """The image is for those that run its repository; killed in the middle, the same task goes on with all of them."""
     make(namespace, *NAMES[:4], labels={"tier": "backend"})

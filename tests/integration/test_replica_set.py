@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pytest
 from namespace import Killed, dies, eventually, manifest, uids
-from plays import rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -104,19 +103,6 @@ def test_check_mode_tells_the_steps_and_writes_nothing(namespace):
 
     told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
     assert told[0] == told[1]
-
-
-def test_many_of_them_in_one_task_as_ansible_runs_it(namespace, ansible_environment):
-    """The second time it is Ansible's own process that finds nothing to do."""
-    many = [f"foo-{number}" for number in range(4)]
-    for name in many:
-        namespace.make_replica_set(2, name=name)
-
-    results = [rolled(namespace, ansible_environment, names=many, kind="ReplicaSet", image="myimage:v2", concurrency=4)[0]
-               for _time in range(2)]
-
-    assert names(namespace) == many and images(namespace) == ["myimage:v2"] * 8
-    assert [each["changed"] for each in results] == [True, False]
 
 
 def test_a_pod_that_dies_without_an_owner_is_replaced(namespace):

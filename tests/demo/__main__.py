@@ -126,7 +126,7 @@ def _roll(ansible: Ansible, foo: Foo) -> None:
     heading("Roll it to an image that is not there, and back")
     before = foo.uids()
     foo.watch()
-    ansible.run(f"{TO}v4-absent -e progress_deadline=5", says="ImagePull", code=2)
+    ansible.run(f"{TO}v4-absent -e progress_deadline=5 -e on_failure=stop", says="ImagePull", code=2)
     foo.show()
     expect(foo.uids("myimage:v4-absent"), "a pod of v4 has been tried")
     ansible.run("ansible-playbook baton.kubernetes.rollback -e name=foo")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import typing as t
 
-from . import history, identity, takeover
+from . import handover, history, identity
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import NEVER, Controller, Deployment, Observed
@@ -61,7 +61,7 @@ def _forward(request: Request, seen: Observed, foo: Deployment) -> Decision:
     wanted, record = seen.wanted or {}, foo.rollout
     if record is None:
         # | yes | - | all pods asked for have the wanted template | done, unchanged |
-        has_it = identity.same_template(foo.template, wanted, request.label_key) or takeover.is_what_became_of(request, foo)
+        has_it = identity.same_template(foo.template, wanted, request.label_key) or handover.is_what_became_of(request, foo)
         if has_it and _is_rolled_out(seen, foo):
             return Done(f"{foo.name} already has the wanted template")
         # | yes | - | somebody has paused it | error |
@@ -174,7 +174,7 @@ def _end(request: Request, seen: Observed, foo: Deployment) -> Step:
     if record.get("to_revision"):
         final |= {"to_revision": record["to_revision"], "template": _digest(foo)}
     if outcome == "updated":
-        final["request"] = takeover.became(record.get("request", ""), foo, identity.HASH_LABEL)
+        final["request"] = handover.became(record.get("request", ""), foo, identity.HASH_LABEL)
     return Step(Action.ANNOTATE, foo.name, _patch(foo, final, settings), before=record["outcome"], after=outcome,
                 is_last=True, is_end=True)
 

@@ -18,7 +18,7 @@ import enum
 import re
 import typing as t
 
-from . import takeover
+from . import handover
 from .fields import mapping as _map
 from .fields import number as _number
 from .fields import objects as _list
@@ -346,7 +346,7 @@ def _refused(controller: Controller, neighbours: t.Iterable[Json]) -> list[Cause
 
     neighbours: objects that tell the namespace.
     """
-    if not controller.failure or takeover.CLOSED in controller.failure:  # closed on purpose, until all pods are adopted
+    if not controller.failure or handover.CLOSED in controller.failure:  # closed on purpose, until all pods are handed over
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
     namespace = next(filter(None, (_text(_map(each, "metadata"), "namespace") for each in neighbours)), "")

@@ -18,15 +18,15 @@ import datetime
 import time
 import typing as t
 
-from . import autoscaler, diagnosis, history, identity, migration, permissions, report, surroundings, takeover
+from . import autoscaler, diagnosis, handover, history, identity, migration, permissions, report, surroundings
 from .errors import NoSuchController, RolloutError, RolloutFailed
 from .gateway import Gateway, KubernetesGateway, SimulatedGateway
 from .kinds import Kind
 from .lease import RENEW_AFTER, Lease, who
-from .observed import Controller, Observed, Revision, expected_next, observe, own_label
+from .observed import Controller, Migration, Observed, Pod, Revision, expected_next, observe, own_label
 from .planner import plan
 from .request import Request, State
-from .steps import AUTOSCALER, REVISION, Action, Create, Done, Patch, Step, Wait, Write
+from .steps import AUTOSCALER, REVISION, Action, Create, Done, HandOver, Patch, Step, Wait, Write
 
 Json = dict[str, t.Any]
 
@@ -44,6 +44,8 @@ REFUSED_LIMIT = 20
 AROUND = {"services": "services", "budgets": "poddisruptionbudgets", "autoscalers": "horizontalpodautoscalers",
           "quotas": "resourcequotas", "nodes": "nodes"}
 
+#: Seconds between two looks whose each pod is.
+LOOK_AT_PODS_AGAIN = 0.5
 #: Seconds after which a wait looks up to see whether it should end.
 LOOK_UP = 0.2
 
@@ -159,6 +161,8 @@ class _Run:
         self.times_planned: collections.Counter[tuple] = collections.Counter()
         self.refused = 0
         self.began = clock.monotonic()
+        #: When the pods of a handover are to be looked at again, and whether its next was.
+        self.look_at_pods_from, self.is_next_looked_up = self.began, False
         self.best: tuple = ()
         self.best_at = self.began
         self.grown = False
@@ -228,8 +232,7 @@ class _Run:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
         rules = self.gateway.rules()
         if rules is not None:
-            permissions.refuse_missing(rules, self.request.namespace, self.request.lock, self.request.kind,
-                                       is_migration=self.request.state is State.MIGRATED)
+            permissions.refuse_missing(rules, self.request)
         if self.lease:
             self.lease.take()
             self.look_again(seen)
@@ -238,9 +241,14 @@ class _Run:
         if self.request.state is State.MIGRATED:
             scaler = surroundings.autoscaler_of(self.request, self.around.autoscalers)
             self.warnings = [migration.warning(self.request, scaler)] if scaler else []
+            there = t.cast(Migration, seen.migration)
+            if there.controller and there.kept is None:
+                self.gateway.refuse_hand_over(there.controller)
         elif seen.foo and not seen.in_progress:
             self.look_around("services", "quotas", "nodes")
             wanted = seen.wanted or seen.foo.template
+            if permissions.hands_over(self.request) and seen.foo.current:
+                self.gateway.refuse_hand_over(seen.foo)
             self.warnings = surroundings.warnings(self.request, seen.foo, wanted, self.around)
         if self.keeps_history and rules is not None and (missing := permissions.missing_for_history(rules)):
             self.keep_no_history(f"not allowed: {missing}")
@@ -279,13 +287,11 @@ class _Run:
             self.gateway.look_up(t.cast(str, foo.partner))
             seen = observe(self.gateway.controllers(), self.request)
         base = seen.foo or seen.next
-        wanted = orphans = None
+        wanted = None
         if base and not self.request.undoes and identity.TAKEOVER not in base.annotations:
             wanted = self.wanted_template(base, seen.next)
-        if seen.foo and takeover.needs_orphans(seen.foo):
-            orphans = self.gateway.orphans(seen.foo.selector)
         seen = dataclasses.replace(
-            seen, wanted=wanted, orphans=orphans, now=self.clock.stamp(), who=self.who,
+            seen, wanted=wanted, pods=self.pods_to_hand_over(seen), now=self.clock.stamp(), who=self.who,
             autoscaler=surroundings.autoscaler_of(self.request, self.around.autoscalers),
             budgets=tuple(surroundings.budgets_of(base.template, self.around.budgets)) if base else ())
         if self.has_begun and self.keeps_history and history.is_due(seen):
@@ -301,12 +307,30 @@ class _Run:
         self.sample()
         return seen
 
+    def pods_to_hand_over(self, seen: Observed) -> tuple[Pod, ...] | None:
+        """Whose each pod is, from a list that is no older than this call; None where nothing depends on that now.
+
+        When all have just been handed over, the numbers of both say soon enough that they have come, and a list would say no more.
+        """
+        if not handover.needs_pods(seen):
+            return None
+        is_left_by_all = seen.next is not None and seen.next.current == 0
+        now = self.clock.monotonic()
+        if now < self.look_at_pods_from and not is_left_by_all:
+            return None
+        if self.has_begun:
+            self.look_at_pods_from = now + LOOK_AT_PODS_AGAIN
+        return self.gateway.live_pods(t.cast(Controller, seen.next or seen.foo).selector)
+
     def may_have_unheard_partner(self, foo: Controller, next: Controller | None) -> bool:
         """Whether foo's partner, which is not known, may have been made a moment ago: what is decided upon that must be true."""
-        if not foo.partner or next and next.name == foo.partner or takeover.has_adopted(foo):
+        if not foo.partner or next and next.name == foo.partner:
             return False
         if self.seen.next and self.seen.next.uid == foo.partner_uid:
             return False  # it was there, and its end was heard of
+        if foo.takeover:  # its next is never made again
+            is_known, self.is_next_looked_up = self.is_next_looked_up, True
+            return not is_known
         has_just_marked = bool(self.steps) and (self.steps[-1]["action"], self.steps[-1]["name"]) == (Action.ANNOTATE, foo.name)
         return bool(foo.partner_uid) or not has_just_marked  # else it is ours to be made, which fails where it is there
 
@@ -335,10 +359,8 @@ class _Run:
             report.add_sample(self.sizes, self.seen, self.clock.instant(), is_end)
 
     def observe_migration(self) -> Observed:
-        controllers = self.gateway.controllers()
-        seen = migration.look(self.request, controllers.get(self.request.name), self.gateway)
-        others = {name: it.selector for name, it in controllers.items() if name != self.request.name}
-        self.seen = dataclasses.replace(seen, others=others, now=self.clock.stamp())
+        seen = migration.look(self.request, self.gateway.controllers().get(self.request.name), self.gateway)
+        self.seen = dataclasses.replace(seen, now=self.clock.stamp())
         self.start = self.start or (self.seen if seen.foo else None)
         return self.seen
 
@@ -374,7 +396,12 @@ class _Run:
             self.grown = True
         self.keep()
         try:
-            landed = self.gateway.write(step.write)
+            if isinstance(step.write, HandOver):
+                count = self.gateway.hand_over(step.write, self.may_go_on)
+                self.look_at_pods_from = self.clock.monotonic() + (LOOK_AT_PODS_AGAIN if count == len(step.write.pods) else 0)
+                landed, step = count > 0, dataclasses.replace(step, before=count)
+            else:
+                landed = self.gateway.write(step.write)
         except RolloutError as error:
             if step.action != "record":
                 raise
@@ -393,11 +420,18 @@ class _Run:
         if step.write.kind == REVISION:
             self.note_revision(step.write)
         self.refused = 0
+        if step.warning and step.warning not in self.warnings:
+            self.warnings.append(step.warning)
         self.times_planned[key] += 1
         self.scaled += step.action == "scale"
         self.tell_step(step)
         self.record_step(step)
         return True
+
+    def may_go_on(self) -> bool:
+        """Asked several times a second in the middle of a long write."""
+        self.keep()
+        return not self.stop()
 
     def tell_step(self, step: Step) -> None:
         self.steps.append(report.entry(step, self.clock.stamp()))
@@ -409,7 +443,7 @@ class _Run:
         key = (step.name if is_size else "", 0 if is_size else len(self.steps))
         first, steps, _last = self.unrecorded.get(key, (step.before, 0, step))
         self.unrecorded[key] = first, steps + 1, step
-        may_wait = is_size or self.intervals.joins_events
+        may_wait = is_size or self.intervals.joins_events or handover.is_under_way(self.seen)
         if not may_wait or self.clock.monotonic() - self.recorded_at >= self.intervals.events:
             self.record_steps()
 
@@ -417,7 +451,7 @@ class _Run:
         told = []
         for first, steps, last in self.unrecorded.values():
             line = report.line(dataclasses.replace(last, before=first)) + (f" in {steps} steps" if steps > 1 else "")
-            told.append((f"RollingUpdate{last.action.capitalize()}", line))
+            told.append(("RollingUpdate" + last.action.title().replace(" ", ""), line))
         self.unrecorded = {}
         if self.intervals.joins_events and len(told) > 1:
             told = [("RollingUpdate", "; ".join(line for _reason, line in told))]
@@ -464,7 +498,7 @@ class _Run:
     def causes(self, seen: Observed) -> list[diagnosis.Cause]:
         """What keeps the pods of the one that grows from becoming available, old pods that do not go included.
 
-        It is not the pods as long as the controller manager has not acted upon the size: adopting 1,000 of them takes seconds.
+        It is not the pods as long as the controller manager has not acted upon the size.
         """
         slow = _growing(seen)
         if slow is None or not slow.is_observed:
@@ -503,9 +537,8 @@ class _Run:
 
     def roll_back(self, error: RolloutFailed) -> None:
         """on_failure=rollback: undo the update, and say so in the error."""
-        foo = self.observe().foo
-        if self.request.undoes or foo and foo.takeover:
-            return  # the takeover cannot be undone
+        if self.request.undoes or handover.is_under_way(self.observe()):
+            return  # the handover cannot be undone
         error.next_command = self.next_commands(error)
         self.say(f"{error.what}: rolling back")
         self.request = dataclasses.replace(self.request, state=State.ROLLED_BACK, to_revision=None, revision=None, timeout=None,
@@ -567,6 +600,6 @@ def _growing(seen: Observed) -> Controller | None:
     """The controller whose pods are waited for."""
     if seen.sets:
         return seen.next
-    if seen.foo and seen.foo.takeover:
+    if handover.is_under_way(seen):
         return seen.foo
     return next((it for it in (seen.next, seen.foo) if it and it.desired), seen.foo)

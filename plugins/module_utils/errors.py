@@ -4,7 +4,7 @@
 
 """The one error that users see.
 
-    RolloutError            raised by request, planner, takeover, driver, gateway and connection;
+    RolloutError            raised by request, planner, handover, driver, gateway and connection;
     |                       caught once, in a module's main()
     └── NoSuchController    raised by planner; the driver adds what else has that name
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import concurrent.futures
 import contextlib
 import email.utils
 import json
@@ -30,12 +31,12 @@ from . import identity
 from .connection import Connection
 from .errors import RolloutError
 from .kinds import ROLLED, Kind
-from .observed import Controller, parse
+from .observed import Controller, Pod, parse
 from .request import Request
 from .simulated import SimulatedCluster, patched
 from .simulated_deployment import SimulatedDeployments
 from .simulated_migration import SimulatedMigration
-from .steps import AUTOSCALER, Create, Delete, Patch, PatchAll, Write, keys, put
+from .steps import AUTOSCALER, Create, Delete, HandOver, Patch, Write, keys, put
 
 Json = dict[str, t.Any]
 
@@ -60,12 +61,17 @@ RELIST_SECONDS = 10
 LIST_AGAIN_SECONDS = 5
 #: Objects of one page of a list.
 PAGE = 500
+#: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
+HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
+#: Seconds between two looks whether a long write may go on.
+TURN = 0.2
 #: Of a log, at most.
 LOG_LINES, LOG_BYTES = 5, 4096
 
 _JSON = "application/json"
 _JSON_PATCH = "application/json-patch+json"
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_ONE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 #: Unknown fields are an error there, as kubectl has it.
 _DRY_RUN = "dryRun=All&fieldValidation=Strict"
 _WITHOUT_LOCK = "see docs/permissions.md; lock=false works without Leases where no other task can be at work"
@@ -106,14 +112,17 @@ class Gateway(t.Protocol):
     def find(self, kind: str, name: str) -> Json | None:
         """An object of any kind, as it is now."""
 
-    def live_pods(self, selector: Json) -> list[Json]:
-        """The metadata of all pods with those labels that are neither ended nor going."""
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        """All pods with those labels that have neither ended nor are about to, as they are now."""
+
+    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
+        """Let pods change their controller, and return how many have; it ends early where may_go_on() says no."""
+
+    def refuse_hand_over(self, controller: Controller) -> None:
+        """Raise RolloutError where a dry run tells that its pods may not get another controller."""
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """The last lines of a container's log; none where they cannot be had."""
-
-    def orphans(self, selector: Json) -> int | None:
-        """Pods with those labels that have no owner; None when they may not be seen."""
 
     def rules(self) -> list[Json] | None:
         """What the user may do in the namespace; None when the server cannot tell all of it."""
@@ -293,9 +302,6 @@ class KubernetesGateway:
         return {there[name].owner.partition("/")[2] for name in sets if name in there}
 
     def write(self, write: Write) -> bool:
-        if isinstance(write, PatchAll):
-            landed = [self._write_elsewhere(Patch(name, write.operations, write.kind)) for name in write.names]
-            return all(landed)
         if write.kind != self.kind:
             return self._write_elsewhere(write)
         try:
@@ -334,7 +340,7 @@ class KubernetesGateway:
             return self._send("POST", path, write.manifest)
         if isinstance(write, Patch):
             return self._send("PATCH", f"{path}/{write.name}", list(write.operations), _JSON_PATCH)
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": write.policy,
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": write.preconditions}
         return self._send("DELETE", f"{path}/{write.name}", options)
 
@@ -347,18 +353,77 @@ class KubernetesGateway:
                 return None
             raise self._error(refused, "") from refused
 
-    def live_pods(self, selector: Json) -> list[Json]:
-        """The metadata of all pods with those labels that are neither ended nor going. Raises RolloutError."""
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        """As above; those that a controller counts (FilterActivePods of the controller manager). Raises RolloutError."""
+        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
-            return self._pages_of_live_pods(selector)
+            items = self._pages(f"{self._base}/pods", query, only_metadata=True)[0]
         except _Refused as refused:
             raise self._error(refused, "") from refused
+        return tuple(Pod.from_api(it["metadata"]) for it in items if "deletionTimestamp" not in it["metadata"])
 
-    def _pages_of_live_pods(self, selector: Json) -> list[Json]:
-        # Nobody adopts a pod that has ended, such as an evicted one.
-        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
-        pods = self._pages(f"{self._base}/pods", query, only_metadata=True)[0]
-        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
+        """As above, on as many connections as are worth their handshakes. Raises RolloutError."""
+        todo, landed, has_to_end = collections.deque(write.patches()), [], threading.Event()
+
+        def work() -> None:
+            with contextlib.suppress(IndexError):  # none is left
+                while not has_to_end.is_set():
+                    landed.append(self._changes_owner(todo.popleft()))
+
+        workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // PODS_PER_CONNECTION))
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            working = {pool.submit(work) for _worker in range(workers)}
+            try:
+                while (left := concurrent.futures.wait(working, TURN, concurrent.futures.FIRST_EXCEPTION)).not_done:
+                    if any(each.exception() for each in left.done) or not may_go_on():
+                        break
+            finally:
+                has_to_end.set()
+        for each in working:
+            each.result()
+        return sum(landed)
+
+    def _changes_owner(self, patch: Patch) -> bool:
+        """Patch a pod; False where it is gone or not as assumed, or the answer was lost: the next list tells."""
+        try:
+            self._patch_pod(patch, is_write=True)
+        except _AnswerLost:
+            return False
+        except _Refused as refused:
+            if refused.is_stale(patch):
+                return False
+            raise self._not_handed_over(refused, patch, "the same task, run again, goes on with the other pods") from refused
+        return True
+
+    def refuse_hand_over(self, controller: Controller) -> None:
+        """As above, with the first pod that is listed: what a Role, an admission plugin or a policy has against it.
+
+        An owner that does not exist stands for the next one. What a dry run cannot tell (a webhook that takes none, a pod that has
+        just gone) is no reason to refuse.
+        """
+        query = urlencode({"labelSelector": _labels(controller.selector), "limit": 1})
+        with contextlib.suppress(_Refused):
+            items = self._send("GET", f"{self._base}/pods?{query}", accept=_METADATA).get("items") or []
+            pods = tuple(pod for pod in (Pod.from_api(it["metadata"]) for it in items) if pod.owner == controller.uid)
+            nobody = {**controller.reference, "uid": "00000000-0000-0000-0000-000000000000", "blockOwnerDeletion": True}
+            for patch in HandOver(pods, controller.uid, nobody, {}).patches():
+                try:
+                    self._patch_pod(patch, is_write=False)
+                except _Refused as refused:
+                    if refused.status == 403 or refused.status == 422 and not refused.is_stale(patch):
+                        raise self._not_handed_over(refused, patch, "nothing was changed") from refused
+
+    def _patch_pod(self, patch: Patch, is_write: bool) -> None:
+        path = f"{self._base}/pods/{patch.name}" + ("" if is_write else "?dryRun=All")
+        self._send("PATCH", path, list(patch.operations), _JSON_PATCH, is_write=is_write, accept=_ONE_METADATA)
+
+    def _not_handed_over(self, refused: _Refused, patch: Patch, state: str) -> RolloutError:
+        if refused.status == 401 or refused.status in _RETRIED:
+            return self._error(refused, "")
+        return RolloutError(f"the pod {patch.name} may not get another controller ({refused.status})",
+                            where=f"namespace {self._namespace}", why=refused.reason,
+                            next_command=f"see docs/permissions.md, where the cluster demands more for that; {state}")
 
     def stored_template(self, request: Request, foo: Controller) -> Json:
         path = self._path
@@ -412,13 +477,6 @@ class KubernetesGateway:
         except (_Unreachable, RolloutError):
             return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
         return data.decode(errors="replace").splitlines() if status == 200 else []
-
-    def orphans(self, selector: Json) -> int | None:
-        try:
-            pods = self._pages_of_live_pods(selector)
-        except _Refused:
-            return None
-        return sum(not any(ref.get("controller") for ref in pod["metadata"].get("ownerReferences", ())) for pod in pods)
 
     def rules(self) -> list[Json] | None:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": self._namespace}}
@@ -843,8 +901,11 @@ class Alone:
     def find(self, kind: str, name: str) -> Json | None:
         return None
 
-    def live_pods(self, selector: Json) -> list[Json]:
-        return []
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        return ()
+
+    def refuse_hand_over(self, controller: Controller) -> None:
+        return
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return []
@@ -864,14 +925,15 @@ class SimulatedGateway(Alone):
         self._cluster: SimulatedCluster | SimulatedDeployments | SimulatedMigration
         if is_migration:
             self._cluster = SimulatedMigration(real.items(), real.find, real.live_pods)
-            self.find, self.live_pods = self._cluster.find, self._cluster.live_pods  # type: ignore[method-assign]
+            self.find = self._cluster.find  # type: ignore[method-assign]
         elif real.kind is Kind.DEPLOYMENT:
             self._cluster = SimulatedDeployments(real.items(), real.set_items())
             self.replica_sets = self._cluster.replica_sets  # type: ignore[method-assign]
         else:
             self._cluster = SimulatedCluster(real.items(), real.kind)
+        if not isinstance(self._cluster, SimulatedDeployments):
+            self.live_pods = self._cluster.live_pods  # type: ignore[method-assign]
         self.controllers = self._cluster.controllers
-        self.orphans = self._cluster.orphans
         self.stored_template = real.stored_template
         self._real = real
         self._changed: dict[str, Json] = {}
@@ -899,6 +961,9 @@ class SimulatedGateway(Alone):
             self._changed[found["metadata"]["uid"]] = patched(found, write)
             return True
         return self._cluster.write(write)
+
+    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
+        return len(write.pods) if self._cluster.write(write) else 0
 
     def look_up(self, name: str) -> None:
         return

@@ -9,7 +9,7 @@ a ControllerRevision is only created and deleted, never changed. Its data is one
 they others when it writes them itself, it would refuse every patch as a change of what is immutable, also the garbage collector's
 that removes the owner, and an orphaning deletion of the controller would never end (seen).
 
-A template is kept where it is about to be lost, just before the takeover or the deletion of foo; what the controller has now needs
+A template is kept where it is about to be lost, just before the handover or the deletion of foo; what the controller has now needs
 no copy, and has the number that follows.
 """
 
@@ -88,7 +88,7 @@ def keep(request: Request, seen: Observed, foo: Controller, next: Controller) ->
             return Step(Action.RECORD, write.name, write, after=f"{_images(it.template)} as revision {it.number}")
     for it in seen.history:
         if it.owner_uid == survivor.uid and it not in stay:
-            delete = Delete(it.name, "Background", {}, REVISION)
+            delete = Delete(it.name, {}, REVISION)
             return Step(Action.RECORD, it.name, delete, after=f"revision {it.number} is forgotten")
     return None
 
@@ -110,14 +110,9 @@ def _manifest(request: Request, survivor: Controller, it: Revision) -> Json:
     return {
         "apiVersion": "apps/v1", "kind": REVISION,
         "metadata": {"name": name, "namespace": request.namespace, "labels": {identity.HISTORY: survivor.uid},
-                     "annotations": {identity.LAST_ROLLOUT: identity.canonical(record)}, "ownerReferences": [_owner(survivor)]},
+                     "annotations": {identity.LAST_ROLLOUT: identity.canonical(record)}, "ownerReferences": [survivor.reference]},
         "revision": it.number, "data": {"template": identity.as_text(it.template)},
     }
-
-
-def _owner(controller: Controller) -> Json:
-    return {"apiVersion": controller.kind.api_version, "kind": str(controller.kind), "name": controller.name,
-            "uid": controller.uid, "controller": True}
 
 
 def _images(template: Json) -> str:

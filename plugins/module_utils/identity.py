@@ -27,7 +27,7 @@ NEXT_SPEC = "baton.kubernetes/next-spec"
 PAUSED = "baton.kubernetes/paused"
 #: On a HorizontalPodAutoscaler that does nothing while the update lasts: JSON with what it had before.
 FROZEN = "baton.kubernetes/frozen"
-#: On the user's controller: JSON that is enough to finish a takeover when the next controller is gone.
+#: On the user's controller, then on both: JSON that is enough to finish a handover from either of them.
 TAKEOVER = "baton.kubernetes/takeover"
 #: On the one that grows, then on the survivor: JSON with outcome, from, to and time.
 LAST_ROLLOUT = "baton.kubernetes/last-rollout"
@@ -69,7 +69,7 @@ def record(text: str | None) -> Json | None:
     """The mapping that an annotation holds; None where it holds anything else."""
     try:
         found = json.loads(text or "null")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -110,8 +110,7 @@ def label_value(content: t.Any, taken: str | None) -> str:
     """The deployment label's value for a controller with that content; never equal to the value that is taken.
 
     Content is what the user asks for, without uid, resourceVersion, status, time or size: kubectl hashed those too, so
-    that each retry got another name. With equal values the user's controller, at 0 replicas, would adopt and delete the
-    next one's pods at the takeover (design section 3).
+    that each retry got another name. With equal values nothing would tell the pods of the two controllers apart.
     """
     value = digest(content)
     return f"{value}-{digest(taken)[:5]}" if value == taken else value

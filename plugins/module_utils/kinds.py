@@ -35,6 +35,11 @@ class Kind(enum.StrEnum):
         """The word that people give to kubectl."""
         return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment"}[self]
 
+    @property
+    def may_change_selector(self) -> bool:
+        """Whether an object that is there may get another selector."""
+        return self is Kind.REPLICATION_CONTROLLER
+
     def selector(self, labels: dict[str, str]) -> dict:
         """What asks for these labels, as a manifest has it."""
         return labels if self is Kind.REPLICATION_CONTROLLER else {"matchLabels": labels}

@@ -5,13 +5,12 @@
 """From a ReplicationController to a Deployment, with the same pods: none is created, deleted or restarted. Pure.
 
 A Deployment takes a ReplicaSet for its own if its selector matches, and for that of its template if the templates are equal but
-for the label pod-template-hash (FindNewReplicaSet, EqualIgnoreHash), whatever that label's value is. So the pods get such a label,
-lose their controller, and are adopted by a ReplicaSet that a Deployment then adopts. What the controller was is kept in a
+for the label pod-template-hash (FindNewReplicaSet, EqualIgnoreHash), whatever that label's value is. So the pods get such a label
+and are handed over (handover.py) to a ReplicaSet that a Deployment then adopts. What the controller was is kept in a
 ControllerRevision before anything is changed, until the end; whoever runs the same task again goes on from there.
 
-Two clocks are not trusted. The ReplicaSet's template is closed until it has the pods, as in takeover.py: it may be heard of before
-the news that they have no owner. And the Deployment is paused until its ReplicaSet has a revision: so the server's controller says
-that it has seen both, and taken the one for the other's; else it would make another ReplicaSet, with other pods.
+The Deployment is paused until its ReplicaSet has a revision: so the server's controller says that it has seen both, and taken the
+one for the other's; else it would make another ReplicaSet, with other pods.
 """
 
 # pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
@@ -20,16 +19,14 @@ from __future__ import annotations
 
 import typing as t
 
-from . import identity, takeover
+from . import handover, identity
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
-from .observed import Controller, Deployment, Migration, Observed, revision_of
+from .observed import Controller, Deployment, Migration, Observed, Pod, revision_of
 from .request import Request
-from .steps import REVISION, Action, Create, Decision, Delete, Done, PatchAll, Step, Wait, patch, put, test
+from .steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, put, test
 
 Json = dict[str, t.Any]
-
-_PRIORITY = "/spec/template/spec/priorityClassName"
 
 
 class Cluster(t.Protocol):
@@ -37,7 +34,7 @@ class Cluster(t.Protocol):
 
     def find(self, kind: str, name: str) -> Json | None: ...
 
-    def live_pods(self, selector: Json) -> list[Json]: ...
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]: ...
 
 
 def look(request: Request, foo: Controller | None, cluster: Cluster) -> Observed:
@@ -49,16 +46,9 @@ def look(request: Request, foo: Controller | None, cluster: Cluster) -> Observed
     deployment = Deployment.from_api(found) if found else None
     found = cluster.find(Kind.REPLICA_SET, f"{request.name}-{value}") if value else None
     replica_set = Controller.from_api(found, Kind.REPLICA_SET) if found else None
-    unlabelled, orphans = [], 0
-    if kept:
-        for pod in cluster.live_pods(kept["manifest"]["spec"]["selector"]):
-            metadata = pod["metadata"]
-            owner = next((ref["uid"] for ref in metadata.get("ownerReferences") or () if ref.get("controller")), None)
-            has_it = metadata["labels"].get(identity.HASH_LABEL) == value
-            orphans += owner is None and has_it
-            if owner == kept["uid"] and not has_it:
-                unlabelled.append(metadata["name"])
-    there = Migration(foo, replica_set, deployment, kept, tuple(sorted(unlabelled)), orphans)
+    is_handing_over = kept and replica_set and handover.is_closed(replica_set) and (foo is None or handover.is_closed(foo))
+    pods = cluster.live_pods(kept["manifest"]["spec"]["selector"]) if kept and is_handing_over else None
+    there = Migration(foo, replica_set, deployment, kept, pods)
     return Observed(foo or deployment or replica_set, None, migration=there)
 
 
@@ -74,12 +64,11 @@ def plan(request: Request, seen: Observed) -> Decision:
     if kept is None:
         return _begin(request, seen, there)
     if foo:
-        return _let_go(request, foo, there, kept)
-    # | gone | - | - | ReplicaSet, closed |
+        return _take_over(request, foo, there, kept)
+    # | gone | yes | - | create the ReplicaSet, closed |
     if there.replica_set is None:
-        manifest = _replica_set(request, kept)
-        return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=_images(kept))
-    return _take_over(request, there, there.replica_set, kept)
+        return _create_replica_set(request, kept)
+    return _become_deployment(request, there, there.replica_set, kept)
 
 
 def _begin(request: Request, seen: Observed, there: Migration) -> Decision:
@@ -103,63 +92,70 @@ def _begin(request: Request, seen: Observed, there: Migration) -> Decision:
     for taken in filter(None, (there.deployment, there.replica_set)):
         raise RolloutError(f"there is a {taken.kind} {taken.name} already, which is none of this migration", where=request.where,
                            next_command=f"{request.kubectl} get {taken.kind.short} {taken.name}")
-    labels = foo.template["metadata"]["labels"]
-    rivals = [name for name, selector in seen.others.items() if selector and selector.items() <= labels.items()]
-    if rivals:
-        raise RolloutError(f"its pods also match the selector of {', '.join(sorted(rivals))}, which would take them when they "
-                           f"have no owner", where=request.where, next_command="give the two different labels first")
     # | yes | - | - | keep what it is |
     manifest = _kept(request, foo)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=foo.images)
 
 
-def _let_go(request: Request, foo: Controller, there: Migration, kept: Json) -> Decision:
-    """While the controller is there: its pods get the label, and lose their controller."""
-    value = kept["hash"]
+def _take_over(request: Request, foo: Controller, there: Migration, kept: Json) -> Decision:
+    """While the controller is there: its pods go to the ReplicaSet."""
     # | another one | yes | | error |
     if foo.uid != kept["uid"]:
-        raise RolloutError("somebody has created it again in the middle of its migration: the pods are the Deployment's or "
-                           "nobody's", where=request.where,
+        raise RolloutError("somebody has created it again in the middle of its migration: the pods are the ReplicaSet's",
+                           where=request.where,
                            next_command=f"{request.kubectl} delete rc {foo.name}; then: {request.command()}")
     if foo.is_marked:
         raise RolloutError("an update of it is in progress: finish it or roll it back first", where=request.where)
-    # | yes | of another template, selector or size | | begin anew: what is kept cannot be changed |
-    known = kept["manifest"]["spec"]
-    if _hash(request, foo) != value or (foo.selector, foo.replicas) != (known["selector"], known["replicas"]):
-        return _forget(request, "it has changed since", is_last=False)
-    if foo.is_deleting:
-        return Wait(f"{foo.name} is gone")
-    # | yes | yes | - | release it, on request; label its template, then its pods |
-    if foo.owner:
-        return Step(Action.ANNOTATE, foo.name, patch(foo, {"op": "remove", "path": "/metadata/ownerReferences"}),
-                    before=foo.owner, after=f"released from {foo.owner}")
-    labels = foo.template["metadata"]["labels"]
-    path = "/spec/template/metadata/labels"
-    if labels.get(identity.HASH_LABEL) != value:
-        return Step(Action.LABEL, foo.name, patch(foo, test(path, labels), put(path, {**labels, identity.HASH_LABEL: value})),
-                    after=f"{identity.HASH_LABEL}={value} in its template")
-    if not foo.is_observed or foo.current != foo.replicas:
-        return Wait(f"{foo.name} {foo.current}/{foo.replicas} pods")
-    if there.unlabelled:
-        operation = put(f"/metadata/labels/{identity.HASH_LABEL}", value)
-        write = PatchAll(there.unlabelled, (operation,), "Pod")
-        return Step(Action.LABEL, write.name, write, after=f"{identity.HASH_LABEL}={value}")
-    # | yes | yes | - | delete it, its pods stay |
-    preconditions = {"uid": foo.uid, "resourceVersion": foo.resource_version}
-    return Step(Action.DELETE, foo.name, Delete(foo.name, "Orphan", preconditions), before=foo.replicas)
+    replica_set, known = there.replica_set, kept["manifest"]["spec"]
+    # | yes | of another template, selector or size | - | begin anew: what is kept cannot be changed |
+    if replica_set is None:
+        if _hash(request, foo) != kept["hash"] or (foo.selector, foo.replicas) != (known["selector"], known["replicas"]):
+            return _forget(request, "it has changed since", is_last=False)
+        if foo.is_deleting:
+            return Wait(f"{foo.name} is gone")
+        # | yes | yes | - | release it, on request |
+        if foo.owner:
+            return Step(Action.ANNOTATE, foo.name, patch(foo, {"op": "remove", "path": "/metadata/ownerReferences"}),
+                        before=foo.owner, after=f"released from {foo.owner}")
+        # | yes | yes | - | create the ReplicaSet, closed |
+        return _create_replica_set(request, kept)
+    # | yes | yes | of another size | scale the ReplicaSet |
+    if replica_set.replicas != foo.replicas and not foo.is_deleting:
+        return _resize(replica_set, foo.replicas)
+    # | open | yes | closed | annotate the controller: closed |
+    if not handover.is_closed(foo):
+        return handover.close(foo, {})
+    # | closed | yes | closed | hand over: each pod gets the label in the same patch; then delete the controller |
+    labels = {identity.HASH_LABEL: kept["hash"]}
+    return handover.hand_over(there.pods, foo, replica_set, labels) or handover.delete_empty(foo)
 
 
-def _take_over(request: Request, there: Migration, replica_set: Controller, kept: Json) -> Decision:
-    """The ReplicaSet takes the pods, and the Deployment the ReplicaSet."""
+def _resize(replica_set: Controller, replicas: int) -> Step:
+    write = patch(replica_set, test("/spec/replicas", replica_set.replicas), put("/spec/replicas", replicas))
+    return Step(Action.SCALE, replica_set.name, write, before=replica_set.replicas, after=replicas)
+
+
+def _create_replica_set(request: Request, kept: Json) -> Step:
+    manifest = _replica_set(request, kept)
+    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=_images(kept))
+
+
+def _become_deployment(request: Request, there: Migration, replica_set: Controller, kept: Json) -> Decision:
+    """The ReplicaSet has the pods, and the Deployment takes the ReplicaSet."""
     # | gone | yes | closed, with all pods | open |
-    if takeover.is_closed(replica_set):
-        has_them = replica_set.is_observed and (replica_set.current == replica_set.replicas or there.orphans == 0)
-        if not has_them:
+    if handover.is_closed(replica_set):
+        # | gone | yes | closed, pods are the controller's still, which the garbage collector is about to delete | hand over |
+        labels = {identity.HASH_LABEL: kept["hash"]}
+        left = handover.give(there.pods or (), kept["uid"], request.name, replica_set, labels)
+        if left and replica_set.is_observed:
+            return left
+        # Whoever has deleted the controller in the middle has left pods that nothing selects: they are nobody's.
+        pods = there.pods and tuple(pod for pod in there.pods if pod.owner or labels.items() <= pod.labels.items())
+        if not handover.may_open(replica_set, kept["uid"], pods):
             return Wait(f"{replica_set.name} {replica_set.current}/{replica_set.replicas} pods")
         original = kept["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-        opening = put(_PRIORITY, original) if original else {"op": "remove", "path": _PRIORITY}
-        return Step(Action.RESTORE, replica_set.name, patch(replica_set, test(_PRIORITY, takeover.CLOSED), opening),
-                    before="closed template", after="template")
+        return Step(Action.RESTORE, replica_set.name, patch(replica_set, *handover.opening(original)), before="closed template",
+                    after="template")
     # | gone | yes | open, no Deployment | Deployment, paused |
     deployment = there.deployment
     if deployment is None:
@@ -178,7 +174,7 @@ def _take_over(request: Request, there: Migration, replica_set: Controller, kept
 
 def _forget(request: Request, why: str, is_last: bool) -> Step:
     name = kept_name(request)
-    return Step(Action.DELETE, name, Delete(name, "Background", {}, REVISION), after=why, is_last=is_last, is_end=is_last)
+    return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, is_last=is_last, is_end=is_last)
 
 
 # Manifests
@@ -219,7 +215,7 @@ def _replica_set(request: Request, kept: Json) -> Json:
                      "labels": template["metadata"]["labels"], "annotations": {}},
         "spec": {"replicas": spec["replicas"], "minReadySeconds": spec["minReadySeconds"],
                  "selector": {"matchLabels": {**_selector(request, spec["selector"]), identity.HASH_LABEL: kept["hash"]}},
-                 "template": {**template, "spec": {**template["spec"], "priorityClassName": takeover.CLOSED}}},
+                 "template": handover.closed(template)},
     }
 
 

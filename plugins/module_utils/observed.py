@@ -144,8 +144,20 @@ class Controller:
 
     @property
     def takeover(self) -> Json | None:
-        """What the takeover in progress needs to be finished from this controller alone."""
-        return identity.record(self.annotations.get(identity.TAKEOVER))
+        """The mark of the handover in progress; None where there is none, or it cannot be read."""
+        mark = identity.record(self.annotations.get(identity.TAKEOVER)) or {}
+        is_text = all(isinstance(mark.get(field), str) for field in ("next", "uid", "label", "request", "template"))
+        original = mark.get("priorityClassName")
+        images = mark.get("from")
+        is_whole = (is_text and isinstance(images, dict) and all(isinstance(image, str) for image in images.values())
+                    and _is_size(mark.get("replicas")) and (original is None or isinstance(original, str)))
+        return mark if is_whole else None
+
+    @property
+    def reference(self) -> Json:
+        """The owner reference of what it controls."""
+        return {"apiVersion": self.kind.api_version, "kind": str(self.kind), "name": self.name, "uid": self.uid,
+                "controller": True}
 
     @property
     def last_rollout(self) -> Json:
@@ -211,6 +223,24 @@ class Revision:
     owner_uid: str = ""
 
 
+class Pod(t.NamedTuple):
+    """A pod that has neither ended nor is about to, as far as a handover is concerned."""
+
+    name: str
+    uid: str
+    labels: Json
+    #: The uid of its controller, or "".
+    owner: str
+    #: The place of that one among its owner references.
+    position: int = 0
+
+    @classmethod
+    def from_api(cls, metadata: Json) -> Pod:
+        owners = metadata.get("ownerReferences") or []
+        position, owner = next(((place, ref) for place, ref in enumerate(owners) if ref.get("controller")), (0, {}))
+        return cls(metadata["name"], metadata["uid"], metadata.get("labels") or {}, owner.get("uid", ""), position)
+
+
 @dataclasses.dataclass(frozen=True)
 class Migration:
     """A ReplicationController on its way to a Deployment."""
@@ -220,10 +250,8 @@ class Migration:
     deployment: Deployment | None
     #: What is kept of it until the end (the data of a ControllerRevision), or None.
     kept: Json | None
-    #: Names of its pods that do not have the label yet that tells them as its ReplicaSet's.
-    unlabelled: tuple[str, ...] = ()
-    #: Its pods that have no owner.
-    orphans: int = 0
+    #: The pods that its selector matches; None where nobody has looked.
+    pods: tuple[Pod, ...] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -238,12 +266,10 @@ class Observed:
     now: str = ""
     #: Who runs the task, only to be written down.
     who: str = ""
-    #: Pods of the takeover that have no owner yet; None where nobody has looked.
-    orphans: int | None = None
+    #: The pods that next's selector matches, where a handover depends on whose they are; None where nobody has looked.
+    pods: tuple[Pod, ...] | None = None
     #: Empty next controllers of an update that another one, begun at the same time, has displaced.
     displaced: tuple[Controller, ...] = ()
-    #: Selectors of the namespace's other controllers, by name.
-    others: t.Mapping[str, Json] = dataclasses.field(default_factory=dict)
     #: The HorizontalPodAutoscaler that scales foo, if there is one and somebody has looked.
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods, as far as somebody has looked.
@@ -292,10 +318,7 @@ def observe(controllers: t.Mapping[str, Controller], request: Request, sets: t.M
     foo = controllers.get(request.name)
     partners = sorted((it for it in controllers.values() if it.partner == request.name), key=lambda it: it.name)
     next = _pick_next(controllers, request, foo, partners)
-    displaced = _displaced(foo, partners)
-    mine = {request.name, next and next.name, *(it.name for it in displaced)}
-    others = {name: it.selector for name, it in controllers.items() if name not in mine}
-    return Observed(foo, next, displaced=displaced, others=others, kubectl_left=_left_by_kubectl(controllers, request.name))
+    return Observed(foo, next, displaced=_displaced(foo, partners), kubectl_left=_left_by_kubectl(controllers, request.name))
 
 
 def _observe_deployment(foo: Controller | None, sets: t.Mapping[str, Controller]) -> Observed:
@@ -356,6 +379,11 @@ def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tupl
 def _labels(selector: Json) -> Json:
     """The labels that a selector asks for; all kinds but ReplicationControllers have them one level below."""
     return selector if all(isinstance(value, str) for value in selector.values()) else selector.get("matchLabels") or {}
+
+
+def _is_size(value: t.Any) -> bool:
+    """Whether it may be a number of replicas; JSON's true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
 
 
 def _count(text: str | None) -> int | None:

@@ -4,7 +4,7 @@
 
 """The state table (design section 4): what to do next, from what is observed and what is asked.
 
-Two rules. All transitions live here and in takeover.py; nothing is remembered between two calls, so that a task run again
+Two rules. All transitions live here and in handover.py; nothing is remembered between two calls, so that a task run again
 after a kill is the same as the next turn of the loop. And this file knows no clock, no network and no Ansible.
 
 Each row of the table is quoted above the lines that decide it; the order of the rows is the order of the table.
@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import autoscaler, deployment, history, identity, migration, surroundings, takeover
+from . import autoscaler, deployment, handover, history, identity, migration, surroundings
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import Controller, Observed, expected_next, own_label
@@ -81,12 +81,12 @@ def _forward(request: Request, seen: Observed) -> Decision:
     # | - | yes | ... |
     if foo is None:
         return _without_foo(request, seen, t.cast(Controller, next))
-    # | yes | - | takeover mark on foo | finish the takeover |
-    if identity.TAKEOVER in foo.annotations:
-        return takeover.finish(request, seen)
+    # | yes | - | the handover has begun | finish it |
+    if handover.is_under_way(seen):
+        return handover.finish(request, seen)
     if next is None:
         # | yes | - | foo already has the wanted template | done, unchanged (stale marks of a dead rollout are cleaned) |
-        if identity.same_template(foo.template, wanted, request.label_key) or takeover.is_what_became_of(request, foo):
+        if identity.same_template(foo.template, wanted, request.label_key) or handover.is_what_became_of(request, foo):
             return _clean(seen, foo, None) or Done(f"{foo.name} already has the wanted template")
         # | yes | - | else | mark foo, create next with 0 replicas, desired = foo's size; rollout |
         return _begin(request, seen, foo)
@@ -109,14 +109,12 @@ def _forward(request: Request, seen: Observed) -> Decision:
         return decision
     if request.pause_at and desired:
         return _pause(foo, next, target, desired)
-    if request.next_name is None:
-        _refuse_rivals(request, seen, next.template, next.name)
     # | yes (0) | yes (all available) | foo's template is not in its history | record it there |
     if recorded := history.keep(request, seen, foo, next):
         return recorded
-    # | yes (0) | yes (all available) | no next_name | takeover |
+    # | yes (0) | yes (all available) | no next_name | handover |
     if request.next_name is None:
-        return takeover.park(request, foo, next, desired)
+        return handover.rename(request, foo, next, desired)
     # | yes (0) | yes (all available) | next_name given | delete foo, clear next's marks; done |
     return _delete(foo)
 
@@ -124,14 +122,14 @@ def _forward(request: Request, seen: Observed) -> Decision:
 def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision:
     if next.partner == request.name and not next.is_deleting:
         _refuse_other_goal(request, next, seen.wanted or {})
-        # | - | yes | next is foo's partner | takeover, foo recreated first (parked) |
+        # | - | yes | next is foo's partner | handover, foo recreated first |
         if request.next_name is None:
-            return takeover.recreate(request, next, _desired(next, next))
+            return handover.recreate(request, next, _desired(next, next))
         # The same with next_name given: foo was to be deleted anyway. What is missing of next's size is made up for.
         return _finish_next(request, seen, next)
     # | - | yes | next_name given, template as wanted, no marks | done, unchanged: that update has ended |
     if request.next_name and not next.is_marked and next.name == request.next_name:
-        if not _has_other_goal(request, next, seen.wanted or {}) or takeover.is_what_became_of(request, next):
+        if not _has_other_goal(request, next, seen.wanted or {}) or handover.is_what_became_of(request, next):
             return Done(f"{next.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
             f"it is gone, and {next.name} has another template ({_images(next.images)})", where=request.where,
@@ -147,9 +145,9 @@ def _back(request: Request, seen: Observed) -> Decision:
         hint = f"its update had begun: {next.name} is there ({_images(next.images)})" if next else ""
         raise NoSuchController(f"there is no such {request.kind}", where=request.where, why=hint,
                                next_command=request.command(State.UPDATED, next.images) if next else "")
-    # The takeover's first patch is the point of no return: from there it is finished, and the row below says the rest.
-    if identity.TAKEOVER in foo.annotations:
-        return takeover.finish(request, seen)
+    # The handover's first patch is the point of no return: from there it is finished, and the row below says the rest.
+    if handover.is_under_way(seen):
+        return handover.finish(request, seen)
     # No next: error that suggests a new update, except that a rollback which has already ended is unchanged.
     if next is None:
         if foo.is_marked or foo.last_rollout.get("outcome") == "rolled_back":
@@ -184,8 +182,7 @@ def _begin(request: Request, seen: Observed, foo: Controller) -> Step:
     _refuse_users_label(request, foo)
     if request.next_name is None:
         template = identity.with_label(seen.wanted or {}, request.label_key, value)
-        _refuse_rivals(request, seen, template, name)
-        _refuse_what_cannot_adopt(request, foo, template, name)
+        _refuse_what_cannot_have_them(request, foo, template, name)
     # After an update that lost its next, foo may have shrunk already: the size of then counts.
     desired = max(foo.replicas, foo.original or 0)
     manifest = _next_manifest(request, seen, foo, name, value, desired)
@@ -300,8 +297,7 @@ def _pace(request: Request, seen: Observed, desired: int) -> tuple[int, int]:
 def _delete(controller: Controller) -> Step:
     """Delete a controller that has no pods; refused by the server if anything about it has changed since."""
     preconditions = {"uid": controller.uid, "resourceVersion": controller.resource_version}
-    return Step(Action.DELETE, controller.name, Delete(controller.name, "Background", preconditions, controller.kind),
-                before=controller.replicas)
+    return Step(Action.DELETE, controller.name, Delete(controller.name, preconditions, controller.kind), before=controller.replicas)
 
 
 def _finish_next(request: Request, seen: Observed, next: Controller) -> Decision:
@@ -312,7 +308,7 @@ def _finish_next(request: Request, seen: Observed, next: Controller) -> Decision
     if not next.is_settled:
         return Wait(f"{next.name} {next.available}/{next.replicas} available")
     record = {**next.last_rollout, "outcome": "updated", "to": next.images, **seen.stamp,
-              "request": takeover.became(request.fingerprint, next, request.label_key)}
+              "request": handover.became(request.fingerprint, next, request.label_key)}
     return _clear(next, identity.canonical(record), "updated", is_last=True)
 
 
@@ -366,7 +362,7 @@ def _carries_the_wanted_template(request: Request, foo: Controller, next: Contro
 def _leads_elsewhere(request: Request, seen: Observed) -> bool:
     """to_revision, and an update to another template is in progress: that one is rolled back first."""
     foo, next = seen.foo, seen.next
-    return bool(request.revision and foo and next and identity.TAKEOVER not in foo.annotations
+    return bool(request.revision and foo and next and not handover.is_under_way(seen)
                 and not _carries_the_wanted_template(request, foo, next, seen.wanted or {}))
 
 
@@ -385,31 +381,19 @@ def _refuse_going_or_broken(request: Request, foo: Controller, next: Controller 
         raise RolloutError("it is being deleted", where=request.where,
                            next_command=f"{request.kubectl} get {request.kind.short} {foo.name} "
                            f"-o jsonpath='{{.metadata.finalizers}}' if it does not go")
-    if takeover.is_closed(foo) and identity.TAKEOVER not in foo.annotations:
+    if handover.is_closed(foo) and identity.TAKEOVER not in foo.annotations and not (next and next.takeover):
         orphan = f"{request.kubectl} delete {request.kind.short} {next.name} --cascade=orphan; " if next else ""
         raise RolloutError(
-            f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template is closed by "
-            f"the priority class {takeover.CLOSED}, and pods may be without an owner", where=request.where,
-            next_command=f"{orphan}{request.kubectl} edit {request.kind.short} {foo.name}: set the label {request.label_key} of "
-            f"selector and template to that of the pods, and replicas to their number; when it has them all, remove "
+            f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a handover: its template is closed by "
+            f"the priority class {handover.CLOSED}, so that no pod that dies is replaced", where=request.where,
+            next_command=f"{orphan}{request.kubectl} edit {request.kind.short} {foo.name}: when its status counts all pods, remove "
             f"priorityClassName from the template")
 
 
-def _refuse_rivals(request: Request, seen: Observed, template: Json, name: str) -> None:
-    """At the takeover the pods are orphans for a moment: any controller that selects them could adopt and delete them."""
+def _refuse_what_cannot_have_them(request: Request, foo: Controller, template: Json, name: str) -> None:
+    """Where the selector cannot be changed, it has to match the new pods: a controller lets go of those that it does not."""
     labels = template["metadata"].get("labels") or {}
-    rivals = [other for other, selector in seen.others.items() if selector and selector.items() <= labels.items()]
-    if rivals:
-        raise RolloutError(
-            f"its pods also match the selector of {', '.join(sorted(rivals))}, which would take them at the takeover: give "
-            f"next_name, so that there is none", where=request.where,
-            next_command=dataclasses.replace(request, next_name=name).command())
-
-
-def _refuse_what_cannot_adopt(request: Request, foo: Controller, template: Json, name: str) -> None:
-    """The selector of a ReplicaSet cannot be changed: at the takeover it has to match the new pods as it is."""
-    labels = template["metadata"].get("labels") or {}
-    if foo.kind is Kind.REPLICA_SET and (foo.has_expressions or not foo.selector.items() <= labels.items()):
+    if not foo.kind.may_change_selector and (foo.has_expressions or not foo.selector.items() <= labels.items()):
         raise RolloutError(
             "its selector cannot be changed, and does not match the new pods by their labels alone: give next_name, so that "
             "another one takes its place, or another deployment_label_key where it is that label", where=request.where,
@@ -433,9 +417,9 @@ def _has_other_goal(request: Request, next: Controller, wanted: Json) -> bool:
 
 
 def _refuse_without_room(request: Request, foo: Controller, next: Controller, desired: int) -> None:
-    """The takeover's marks are the longest: refused there by the API server, all pods would be next's already."""
+    """The handover's marks are the longest: refused there by the API server, all pods would be next's already."""
     marks = {**dict.fromkeys(identity.MARKS, "x" * 36), identity.PARTNER: next.name,
-             identity.TAKEOVER: identity.canonical(takeover.mark_for(request, next, desired, foo.images)) + "x" * 36}
+             identity.TAKEOVER: identity.canonical(handover.mark_for(request, next, desired, foo.images)) + "x" * 36}
     size = sum(len(text.encode()) for pair in {**foo.annotations, **marks}.items() for text in pair)
     if size > identity.ANNOTATIONS_LIMIT:
         raise RolloutError(f"its annotations leave no room for those of the update: {size} bytes together, and the API server "

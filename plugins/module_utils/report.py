@@ -153,8 +153,12 @@ def line(step: Step) -> str:
         change = f"{_images(step.before)} -> {_images(step.after)}"
     elif step.action == "rename":
         change = f"takes over {_images(step.after)}"
+    elif step.action == "hand over":
+        change = f"{step.before} pod{'s' if step.before != 1 else ''} to {step.after}"
+    elif step.action == "restore" and isinstance(step.after, dict):
+        change = f"{_images(step.after)}, where somebody has applied {_images(step.before)}"
     elif step.action == "delete":
-        change = "its pods stay" if step.before else "it has no pods"
+        change = step.after or "it has no pods"
     else:
         change = str(step.after)
     return f"{step.action} {step.name}: {change}"

@@ -210,7 +210,7 @@ class Request:
             options["namespace"] = self.namespace
         if self.next_name and images is None:
             options["next_name"] = self.next_name
-        if self.label_key not in (identity.DEPLOYMENT_LABEL, identity.HASH_LABEL):
+        if self.label_key != identity.DEPLOYMENT_LABEL and self.kind is not Kind.DEPLOYMENT:
             options["deployment_label_key"] = self.label_key
         if not self.lock:
             options["lock"] = "false"

@@ -6,7 +6,7 @@
 
 It is a small model of three programs: the API server (JSON patch, preconditions, generation), the controller manager
 (which sees a controller later than it is written, counts pods before it changes them, adopts and releases) and the
-garbage collector (orphaning and deletion take their time). tests/integration compares it with the real ones.
+garbage collector (which takes its time). tests/integration compares it with the real ones.
 Objects are never changed in place, so that copies are cheap.
 """
 
@@ -15,10 +15,10 @@ from __future__ import annotations
 import itertools
 import typing as t
 
+from . import handover, observed
 from .kinds import Kind
 from .observed import NEVER, Controller
-from .steps import REVISION, Create, Delete, Patch, Write, keys
-from .takeover import CLOSED
+from .steps import REVISION, Create, Delete, HandOver, Patch, Write, keys
 
 Json = dict[str, t.Any]
 
@@ -40,7 +40,7 @@ class Move(t.NamedTuple):
     """Something that the cluster may do by itself.
 
     The controller manager sees a controller, hears of a pod's owner, or works on (syncs) a controller; the garbage collector
-    orphans or collects the pods of one; a pod of one becomes ready.
+    collects the pods of one that is gone; a pod of one becomes ready.
     """
 
     verb: str
@@ -81,18 +81,21 @@ class SimulatedCluster:
     def controllers(self) -> dict[str, Controller]:
         return {name: Controller.from_api(item, self.kind) for name, item in self.items.items()}
 
-    def orphans(self, selector: Json) -> int:
-        return sum(pod.owner == "" and selector.items() <= dict(pod.labels).items() for pod in self.pods)
+    def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
+        found = ((str(number), pod) for number, pod in enumerate(self.pods) if selector.items() <= dict(pod.labels).items())
+        return tuple(observed.Pod(name, name, dict(pod.labels), pod.owner) for name, pod in found)
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold, as the API server would say 404, 409 or 422."""
         if write.kind == REVISION:
             return self._write_revision(write)
+        if isinstance(write, HandOver):
+            return self._hand_over(write)
         item = self.items.get(write.name)
         if isinstance(write, Create):
             if item is not None:
                 return False
-            metadata = {**write.manifest["metadata"], "uid": self._new_uid(write.name), "generation": 1}
+            metadata = {**write.manifest["metadata"], "uid": self._new_uid(write.name), "generation": 1, "resourceVersion": "1"}
             self._store(write.name, {**write.manifest, "metadata": metadata, "status": {}})
             return True
         if item is None:
@@ -109,6 +112,13 @@ class SimulatedCluster:
         else:
             del self.revisions[write.name]
         return True
+
+    def _hand_over(self, write: HandOver) -> bool:
+        """The controller manager hears of each pod later. Pods of one owner are alike."""
+        theirs = [number for number, pod in enumerate(self.pods) if pod.owner == write.giver][:len(write.pods)]
+        self.pods = sorted(pod._replace(owner=write.taker["uid"]) if number in theirs else pod
+                           for number, pod in enumerate(self.pods))
+        return bool(theirs)
 
     def _new_uid(self, name: str) -> str:
         """A uid that nothing refers to any more: real ones are never used twice."""
@@ -129,10 +139,7 @@ class SimulatedCluster:
         metadata = item["metadata"]
         if any(metadata.get(field, "") != value for field, value in write.preconditions.items()):
             return False
-        if write.policy == "Orphan":
-            self._store(write.name, _with_metadata(item, deletionTimestamp="now", finalizers=["orphan"]))
-        else:
-            self._store(write.name, None)
+        self._store(write.name, None)
         return True
 
     def _store(self, name: str, item: Json | None) -> None:
@@ -159,8 +166,6 @@ class SimulatedCluster:
         found = [Move("see", name) for name, _item in self.unseen[:1]]
         found += [Move("hear", pod.owner) for pod in self.pods if pod.owner != pod.seen_owner][:1]
         found += [Move("sync", name) for name in sorted(self.seen) if self._sync(name) is not None]
-        found += [Move("orphan", name) for name, item in sorted(self.items.items())
-                  if "orphan" in item["metadata"].get("finalizers", ())]
         uids = {item["metadata"].get("uid", "") for item in self.items.values()}
         found += [Move("collect", uid) for uid in sorted({pod.owner for pod in self.pods} - uids - {""})]
         found += [Move("ready", uid) for uid in sorted({pod.owner for pod in self.pods if not pod.ready})]
@@ -178,10 +183,6 @@ class SimulatedCluster:
         elif move.verb == "hear":
             index = next(i for i, pod in enumerate(self.pods) if pod.owner != pod.seen_owner)
             self.pods[index] = self.pods[index]._replace(seen_owner=self.pods[index].owner)
-        elif move.verb == "orphan":
-            uid = self.items[move.name]["metadata"].get("uid", "")
-            self._store(move.name, None)
-            self.pods = [pod._replace(owner="") if pod.owner == uid else pod for pod in self.pods]
         elif move.verb == "collect":
             self.pods = [pod for pod in self.pods if pod.owner != move.name]
         elif move.verb == "ready":
@@ -209,7 +210,7 @@ class SimulatedCluster:
             if pod.seen_owner == it.uid and (matches or it.is_deleting):
                 mine.append(pod)
             elif pod.seen_owner == it.uid:
-                others.append(pod._replace(owner="", seen_owner=""))
+                others.append(pod._replace(owner="", seen_owner="") if pod.owner == it.uid else pod)
             elif pod.seen_owner == "" and matches and not it.is_deleting:
                 if not may_adopt:  # it asks the API server, and gives up when the controller is gone or going
                     return None
@@ -221,7 +222,7 @@ class SimulatedCluster:
                   "readyReplicas": ready, "availableReplicas": 0 if it.min_ready_seconds == NEVER else ready}
         if not it.is_deleting:
             mine.sort(key=lambda pod: not pod.ready)
-            missing = 0 if it.template["spec"].get("priorityClassName") == CLOSED else it.replicas - len(mine)
+            missing = 0 if handover.is_closed(it) else it.replicas - len(mine)
             mine = mine[: it.replicas] + [_pod(it, ready=False)] * missing
         pods = sorted(others + mine)
         old = (item.get("status") or {}) if item and exists else status

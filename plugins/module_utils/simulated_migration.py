@@ -4,18 +4,19 @@
 
 """What a migration would do, for check mode and for tests: objects of all kinds in memory, and what the server makes of them. Pure.
 
-Everything happens at once: pods are orphaned with the deletion, and adopted with the creation; nobody looks in between.
+Everything happens at once: whoever looks sees every controller's status as it will be.
 """
 
 from __future__ import annotations
 
+import collections
 import typing as t
 
 from . import identity
 from .kinds import Kind
-from .observed import Controller
+from .observed import Controller, Pod
 from .simulated import TestFailed, patched
-from .steps import Create, Delete, Patch, PatchAll, Write
+from .steps import Create, Delete, HandOver, Write
 
 Json = dict[str, t.Any]
 
@@ -24,11 +25,11 @@ class SimulatedMigration:
     """One ReplicationController with its pods, and what becomes of them."""
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],
-                 pods: t.Callable[[Json], list[Json]]) -> None:
+                 pods: t.Callable[[Json], tuple[Pod, ...]]) -> None:
         self._real_find, self._real_pods = find, pods
         self._items: dict[tuple[str, str], Json | None] = {
             (Kind.REPLICATION_CONTROLLER, item["metadata"]["name"]): item for item in controllers}
-        self._pods: dict[str, Json] | None = None
+        self._pods: tuple[Pod, ...] | None = None
 
     def controllers(self) -> dict[str, Controller]:
         return {name: Controller.from_api(item) for (kind, name), item in self._items.items()
@@ -39,13 +40,10 @@ class SimulatedMigration:
             self._items[kind, name] = self._real_find(kind, name)
         return self._items[kind, name]
 
-    def live_pods(self, selector: Json) -> list[Json]:
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         if self._pods is None:
-            self._pods = {pod["metadata"]["name"]: pod for pod in self._real_pods(selector)}
-        return list(self._pods.values())
-
-    def orphans(self, _selector: Json) -> None:
-        """Nobody asks: nothing is adopted slowly here."""
+            self._pods = self._real_pods(selector)
+        return self._pods
 
     def moves(self) -> list[str]:
         return []
@@ -55,17 +53,17 @@ class SimulatedMigration:
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold."""
-        if isinstance(write, PatchAll):
-            there = self._pods or {}
-            there |= {name: patched(there[name], Patch(name, write.operations)) for name in write.names if name in there}
+        if isinstance(write, HandOver):
+            names = {pod.name for pod in write.pods}
+            self._pods = tuple(pod._replace(owner=write.taker["uid"], labels={**pod.labels, **write.labels})
+                               if pod.name in names else pod for pod in self._pods or ())
+            self._count()
             return True
         key = write.kind, write.name
         if isinstance(write, Create):
             self._items[key] = self._settled(write.manifest)
         elif isinstance(write, Delete):
             self._items[key] = None
-            if write.policy == "Orphan":
-                self._give_pods_to(None)
         else:
             try:
                 self._items[key] = patched(t.cast(Json, self._items[key]), write)
@@ -73,25 +71,26 @@ class SimulatedMigration:
                 return False
         return True
 
+    def _count(self) -> None:
+        """Let the status of each controller say how many of the pods are its own."""
+        owners = collections.Counter(pod.owner for pod in self._pods or ())
+        for key, item in self._items.items():
+            if item and key[0] in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET):
+                counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), owners[item["metadata"]["uid"]])
+                self._items[key] = {**item, "status": {**(item.get("status") or {}), **counts}}
+
     def _settled(self, manifest: Json) -> Json:
         """An object that has just been created, when its controller is done with it."""
         metadata = {**manifest["metadata"], "uid": f"uid of {manifest['kind']} {manifest['metadata']['name']}", "generation": 1}
-        replicas = manifest.get("spec", {}).get("replicas", 0)
+        replicas = 0 if manifest["kind"] == Kind.REPLICA_SET else manifest.get("spec", {}).get("replicas", 0)
         counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), replicas)
         item = {**manifest, "metadata": metadata, "status": {"observedGeneration": 1, **counts}}
-        if manifest["kind"] == Kind.REPLICA_SET:
-            self._give_pods_to(item)
         if manifest["kind"] == Kind.DEPLOYMENT:
             item["spec"] = {"strategy": {"type": "RollingUpdate"}, **manifest["spec"]}
             for (kind, name), there in list(self._items.items()):
                 if kind == Kind.REPLICA_SET and there:
                     self._items[kind, name] = _adopted(there, item)
         return item
-
-    def _give_pods_to(self, owner: Json | None) -> None:
-        owners = [{"controller": True, "uid": owner["metadata"]["uid"]}] if owner else []
-        self._pods = {name: {**pod, "metadata": {**pod["metadata"], "ownerReferences": owners}}
-                      for name, pod in (self._pods or {}).items()}
 
 
 def _adopted(replica_set: Json, deployment: Json) -> Json:

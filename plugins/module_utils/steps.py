@@ -16,7 +16,7 @@ import typing as t
 
 from . import identity
 from .kinds import Kind
-from .observed import Controller
+from .observed import Controller, Pod
 
 Json = dict[str, t.Any]
 
@@ -33,7 +33,7 @@ class Action(enum.StrEnum):
     FREEZE = "freeze"
     UPDATE = "update"
     PACE = "pace"
-    LABEL = "label"
+    HAND_OVER = "hand over"
     RECORD = "record"
 
 
@@ -68,28 +68,43 @@ class Create:
 
 @dataclasses.dataclass(frozen=True)
 class Delete:
-    """A deletion; refused by the server (409) when uid or resourceVersion is another."""
+    """A deletion, in the background; refused by the server (409) when uid or resourceVersion is another."""
 
     name: str
-    policy: t.Literal["Orphan", "Background"]
     preconditions: Json
     kind: str = CONTROLLER
 
 
 @dataclasses.dataclass(frozen=True)
-class PatchAll:
-    """The same JSON patch of several objects; those that are gone or refuse it are left for the next look."""
+class HandOver:
+    """Pods change their controller, by one patch each; those that are gone or refuse it are left for the next look."""
 
-    names: tuple[str, ...]
-    operations: tuple[Json, ...]
-    kind: str
+    pods: tuple[Pod, ...]
+    #: The uid of the controller that they have.
+    giver: str
+    #: The owner reference of the one that they get.
+    taker: Json
+    #: Put on each pod in the same patch.
+    labels: t.Mapping[str, str]
+
+    kind: t.ClassVar[str] = "Pod"
 
     @property
     def name(self) -> str:
-        return f"{len(self.names)} {self.kind}s"
+        return f"{len(self.pods)} pods"
+
+    def patches(self) -> tuple[Patch, ...]:
+        """One for each pod: its owner reference is replaced where it is still the giver's."""
+        return tuple(self._patch(pod) for pod in self.pods)
+
+    def _patch(self, pod: Pod) -> Patch:
+        reference = f"/metadata/ownerReferences/{pod.position}"
+        labels = (put(f"/metadata/labels/{pointer(key)}", value) for key, value in self.labels.items())
+        return Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{reference}/uid", self.giver), *labels,
+                                {"op": "replace", "path": reference, "value": self.taker}), self.kind)
 
 
-Write: t.TypeAlias = "Patch | PatchAll | Create | Delete"
+Write: t.TypeAlias = "Patch | HandOver | Create | Delete"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +121,8 @@ class Step:
     is_last: bool = False
     #: The update has ended with it: no mark is left.
     is_end: bool = False
+    #: What the user should know of why it is taken, or "".
+    warning: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -198,7 +198,9 @@ def change(step: Json) -> str:
     before, after = (", ".join(dict.fromkeys(map(str, value.values()))) if isinstance(value, dict) else value
                      for value in (step.get("from"), step.get("to")))
     if step.get("action") == "delete":
-        return "its pods stay" if before else "it had no pods"
+        return "it had no pods"
+    if step.get("action") == "hand over":
+        return f"{before} pod{'s' if before != 1 else ''} → {after}"
     if step.get("action") == "annotate" or before is None:
         return "" if after is None else str(after)
     return f"{before} → {after}" + (" replicas" if isinstance(after, int) else "")

@@ -73,12 +73,12 @@ class _Chart:
             yield this, self.x(this.at), self.x(following.at)
 
     def bands(self) -> None:
-        """The times that are different from the others: pauses and the takeover."""
+        """The times that are different from the others: pauses and the handover."""
         bands = [("pause", self.x(begin), self.x(end)) for begin, end in self.rollout.pauses]
         for is_taking_over, spans in itertools.groupby(self.spans(), key=lambda span: span[0].is_taking_over):
             (_first, begin, end), *more = spans
             if is_taking_over:
-                bands.append(("takeover", begin, more[-1][2] if more else end))
+                bands.append(("handover", begin, more[-1][2] if more else end))
         for kind, begin, end in bands:
             self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1), self.bottom - TOP, class_=kind))
 
@@ -96,7 +96,7 @@ class _Chart:
                                          text_anchor="end"))
 
     def areas(self) -> None:
-        """New pods from the ground, old ones on top of them; what the takeover leaves without a controller is not drawn."""
+        """New pods from the ground, old ones on top of them; not in the handover, where both controllers ask for all of them."""
         new, old, edge = (drawsvg.Path(class_=kind) for kind in ("new", "old", "edge"))
         for sample, begin, end in self.spans():
             if sample.is_taking_over or begin == end:

@@ -28,6 +28,8 @@ class Settings:
     folder: Path
     first_port: int
     controller_manager_qps: int
+    admission_plugins: tuple[str, ...] = ()
+    """Of the API server, beside those of its default."""
     network: Network | None = None
     """Of the real node, where there is one instead of the fake ones."""
 
@@ -145,6 +147,7 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         f"--service-cluster-ip-range={settings.network.services if settings.network else '10.96.0.0/16'}",
         "--allow-privileged",
         "--shutdown-watch-termination-grace-period=1s",  # else SIGTERM waits until the last watch ends by itself
+        *([f"--enable-admission-plugins={','.join(settings.admission_plugins)}"] if settings.admission_plugins else ()),
         *(_to_kubelets(settings) if settings.network else ()),
     ]
 

@@ -17,6 +17,7 @@ import secrets
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -38,13 +39,15 @@ COMPONENTS = {
 """All that there can be."""
 
 
-def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False) -> Cluster | GivenCluster:
+def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False,
+       admission_plugins: Sequence[str] = ()) -> Cluster | GivenCluster:
     """The cluster of that name: started, or repaired, unless it is running and healthy.
 
+    Its API server has these admission plugins beside those of its default, from the first start to the end.
     With KUBECONFIG in the environment: that cluster, if it answers. Raises ClusterError; then nothing is left running.
     """
     cluster = find(name)
-    cluster.up(controller_manager_qps, with_real_node)
+    cluster.up(controller_manager_qps, with_real_node, admission_plugins)
     return cluster
 
 
@@ -97,13 +100,16 @@ class Cluster:
 
     # Verbs
 
-    def up(self, controller_manager_qps: int, with_real_node: bool) -> None:
+    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str]) -> None:
         """Start what is not healthy, and return when pods can be created. A failure brings the whole cluster down."""
         began = time.monotonic()
         with self._locked():
             state = State.load(self._folder)
             if state and with_real_node != (state.network is not None):
                 raise ClusterError(f"cluster {self.name} has other nodes, which cannot be changed: end it first with `down`")
+            if state and state.admission_plugins != [*admission_plugins]:
+                raise ClusterError(f"cluster {self.name} has other admission plugins, which cannot be changed: end it first with "
+                                   f"`down`")
             as_wanted = state is not None and state.controller_manager_qps == controller_manager_qps
             if as_wanted and set(self.status().values()) == {"healthy"} and _works(state):
                 say(f"cluster {self.name} is up already: {state.settings.server}")
@@ -112,7 +118,7 @@ class Cluster:
                 machine.check(self._folder)
             programs = binaries.provide(binaries.needed(with_real_node))
             try:
-                state = state or self._create(controller_manager_qps, with_real_node)
+                state = state or self._create(controller_manager_qps, with_real_node, admission_plugins)
                 if state.settings.network:
                     state.settings.network.up()
                 if not as_wanted:
@@ -178,11 +184,11 @@ class Cluster:
             raise ClusterError(f"there is no cluster {self.name}: start it with `up`")
         return state
 
-    def _create(self, controller_manager_qps: int, with_real_node: bool) -> State:
+    def _create(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str]) -> State:
         shutil.rmtree(self._folder, ignore_errors=True)  # one without a state has no process either
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
-        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps)
+        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps, [*admission_plugins])
         with uninterrupted():
             state.network = claim_network().number if with_real_node else None
             state.save()

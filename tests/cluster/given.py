@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,9 @@ class GivenCluster:
         self.token: str | None = _named(config, "user", context.get("user")).get("token")
         self.certificate_authority = str(path.parent / authority) if authority else None
 
-    def up(self, controller_manager_qps: int, with_real_node: bool) -> None:  # pylint: disable=unused-argument
-        """See that it answers, be it with "unauthorized". Raises ClusterError."""
+    # pylint: disable-next=unused-argument
+    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str]) -> None:
+        """See that it answers, be it with "unauthorized"; its plugins are its own affair. Raises ClusterError."""
         if with_real_node:
             raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes are not ours to make")
         if not self._answers():

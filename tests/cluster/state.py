@@ -23,6 +23,8 @@ class State:
     first_port: int
     token: str
     controller_manager_qps: int
+    admission_plugins: list[str] = field(default_factory=list)
+    """Of the API server, beside those of its default."""
     network: int | None = None
     """The number of the real node's network; None where the nodes are fake."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -46,4 +48,4 @@ class State:
     def settings(self) -> Settings:
         """For the command lines."""
         network = None if self.network is None else Network(self.network)
-        return Settings(self.folder, self.first_port, self.controller_manager_qps, network)
+        return Settings(self.folder, self.first_port, self.controller_manager_qps, tuple(self.admission_plugins), network)

@@ -130,7 +130,7 @@ def replica_set(world: World) -> None:
 NAMED = {**UPDATE, "next_name": "bar"}
 RESTART = {"state": "restarted"}
 
-TAKEOVER = Flow("update with takeover", updated_before, UPDATE, BACK, half_way(UPDATE))
+HANDOVER = Flow("update with handover", updated_before, UPDATE, BACK, half_way(UPDATE))
 NEXT_NAME = Flow("next_name given", updated_before, NAMED, BACK, half_way(NAMED))
 
 UPDATE_REPLICA_SET, BACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**BACK, **REPLICA_SET}
@@ -159,7 +159,7 @@ def of_deployment(name: str, task: Json, back: Json, begin: Callable[[World], No
 PAUSE = of_deployment("Deployment, to a pause", PAUSE_DEPLOYMENT, BACK_DEPLOYMENT)
 
 FLOWS = [
-    TAKEOVER,
+    HANDOVER,
     Flow("first update of foo", never_updated, UPDATE, BACK, half_way(UPDATE, never_updated)),
     NEXT_NAME,
     Flow("rolled back half way", half_way(UPDATE), BACK, UPDATE, half_way(UPDATE)),

@@ -17,7 +17,7 @@ from typing import Any
 
 import injected
 from clients import Client, Ended, Program, module
-from flows import REPLICAS, TAKEOVER, Flow
+from flows import HANDOVER, REPLICAS, Flow
 from injected import Kind, Script, WatchScript
 from workspace import say
 from world import Blind, World
@@ -173,7 +173,7 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client)
     flow.begin(world)
     world.judge.begin(REPLICAS, flow.expected, flow.surge)
     program = Program()
-    applies = injected.any_write if flow is TAKEOVER else injected.any_step
+    applies = injected.any_write if flow is HANDOVER else injected.any_step
     script = Script(number, applies, (injected.after if late else injected.before)(program.kill))
     ended = world.run(flow.task, script, client, program)
     return ended if script.hit else None

@@ -39,7 +39,7 @@ class Judge(Observer):
     """Says what was broken between begin() and verdict()."""
 
     def __init__(self, namespace: Namespace) -> None:
-        super().__init__(namespace)
+        super().__init__(namespace, allow_without=is_strangers)
         self._controllers: dict[str, Json] = {}
         self._floor = self._ceiling = 0
         self._strangers: Json = {}
@@ -67,6 +67,7 @@ class Judge(Observer):
         self.fewest_ready = self.most_pods = len(pods)
         self.controllers_deleted.clear()
         self.undescribed.clear()
+        self.without_controller.clear()
 
     def verdict(self) -> list[str]:
         """What was broken, in one phrase each. Raises Blind."""
@@ -79,6 +80,8 @@ class Judge(Observer):
             broken.append(f"ceiling broken: {self.most_pods} pods instead of {self._ceiling}")
         if self.undescribed:
             broken.append(f"foo gone: {self.undescribed[0]}")
+        if self.without_controller:
+            broken.append(f"without a controller: {', '.join(sorted(self.without_controller))}")
         if self.restarts:
             broken.append(f"{self.restarts} containers restarted")
         if self._look_at_strangers() != self._strangers:

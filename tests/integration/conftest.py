@@ -13,7 +13,7 @@ from pathlib import Path
 import embedded
 import pytest
 import sshd
-from namespace import Namespace, cannot_run
+from namespace import ADMISSION_PLUGINS, Namespace, cannot_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 def cluster():
     """The embedded cluster of this checkout and of this worker, or the one that KUBECONFIG names."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    with embedded.up(f"integration-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}{worker}") as cluster:
+    name = f"integration-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}{worker}"
+    with embedded.up(name, admission_plugins=ADMISSION_PLUGINS) as cluster:
         yield cluster
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -31,11 +32,17 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import driver, id
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import REVISION, Delete
 
 Json = dict[str, t.Any]
 
 PERMISSIONS = Path(__file__).parents[2] / "docs" / "permissions.md"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+#: Admission plugins that every cluster of the suite has beside those of the default; the suite can be run once with some.
+ADMISSION_PLUGINS = tuple(filter(None, os.environ.get("BATON_ADMISSION_PLUGINS", "").split(",")))
+#: One that lets a pod get another owner only from whoever may delete the pod and finalize the owner; OpenShift has it on.
+OWNER_REFERENCES = "OwnerReferencesPermissionEnforcement"
 
 
 class Killed(BaseException):
@@ -45,7 +52,7 @@ class Killed(BaseException):
 class Namespace:
     """A namespace of a real cluster."""
 
-    def __init__(self, kubeconfig: str, title: str) -> None:
+    def __init__(self, kubeconfig: str, title: str, admission_plugins: t.Collection[str] = ADMISSION_PLUGINS) -> None:
         #: The administrator's, for set-up and observer.
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
@@ -56,6 +63,8 @@ class Namespace:
         eventually(lambda: self._get("serviceaccounts", "default"), "the ServiceAccount default", seconds=120)
         self._folder = tempfile.TemporaryDirectory(prefix="baton-test-")
         self.allow(role(), "baton")
+        if OWNER_REFERENCES in admission_plugins:
+            self.allow(role("baton-owner-references"), "baton-owner-references")
         #: The token of the code under test, and a kubeconfig with it.
         self.token = self.new_token()
         self.kubeconfig = self.write("kubeconfig", json.dumps(self.kubeconfig_of({"token": self.token})))
@@ -283,8 +292,9 @@ class Namespace:
     def gateway(self, **params: t.Any) -> KubernetesGateway:
         return KubernetesGateway(Connection({"kubeconfig": self.kubeconfig, **params}, {}), self.name)
 
-    def observer(self) -> Observer:
-        return Observer(self)
+    def observer(self, allow_without: t.Callable[[Json], bool] = lambda pod: False) -> Observer:
+        """One that fails at its end if it has seen a pod without a controller, but for those that are the test's own deed."""
+        return Observer(self, allow_without)
 
     def end_state(self) -> Json:
         """What two runs that end alike have in common: controllers without times, pods by owner, labels and image."""
@@ -312,6 +322,10 @@ class Observer:
     """Counts pods from the outside, from its start until its end (a context manager)."""
 
     namespace: Namespace
+    #: Tells of a pod without a controller that it is the test that has made it one.
+    allow_without: t.Callable[[Json], bool] = lambda pod: False
+    #: Names of the other pods that were seen without a controller while they were not on their way out.
+    without_controller: set[str] = dataclasses.field(default_factory=set)
     #: Every pod that was seen: uid to name.
     created: dict[str, str] = dataclasses.field(default_factory=dict)
     deleted: set[str] = dataclasses.field(default_factory=set)
@@ -341,6 +355,7 @@ class Observer:
         self._stop.set()
         if not exception[0]:
             assert not self.errors, self.errors
+            assert not self.without_controller, f"seen without a controller: {sorted(self.without_controller)}"
 
     @property
     def new(self) -> set[str]:
@@ -396,6 +411,8 @@ class Observer:
             self.deleted.add(uid)
         else:
             self._pods[uid] = pod
+            if not owner(pod) and not self.allow_without(pod):
+                self.without_controller.add(pod["metadata"]["name"])
         for container in pod["status"].get("containerStatuses", ()):
             self.restarts += container["restartCount"]
         if hasattr(self, "before"):
@@ -436,6 +453,11 @@ def is_ready(pod: Json) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
 
 
+def owner(pod: Json) -> str:
+    """The uid of its controller, or ""."""
+    return next((ref["uid"] for ref in pod["metadata"].get("ownerReferences", ()) if ref.get("controller")), "")
+
+
 def uids(pods: t.Iterable[Json]) -> set[str]:
     return {pod["metadata"]["uid"] for pod in pods}
 
@@ -456,58 +478,68 @@ def cannot_run(reason: str) -> t.NoReturn:
     pytest.skip(reason)
 
 
+def around_writes(gateway: KubernetesGateway, around: t.Callable[[t.Any, t.Callable[[], bool]], bool]) -> None:
+    """Let a function carry out each write of a client: its steps, of a handover the patch of each pod."""
+    for name in ("write", "_changes_owner"):
+        plain = getattr(gateway, name)
+        setattr(gateway, name, lambda what, plain=plain: around(what, lambda: plain(what)))
+
+
+def any_write(_what: t.Any) -> bool:
+    return True
+
+
+def hands_over(what: t.Any) -> bool:
+    """Whether a write is the patch that gives one pod another controller."""
+    return what.kind == "Pod"
+
+
+def deletes(what: t.Any) -> bool:
+    """Whether a write is a deletion of a controller."""
+    return isinstance(what, Delete) and what.kind != REVISION
+
+
 def dies_at(action: str) -> t.Callable[[KubernetesGateway], None]:
     """A client that dies just after its first deletion, creation or patch has landed."""
-
-    def arm(gateway: KubernetesGateway) -> None:
-        write = gateway.write
-
-        def deadly(what: t.Any) -> bool:
-            result = write(what)
-            if type(what).__name__.lower() == action:
-                raise Killed
-            return result
-
-        gateway.write = deadly  # type: ignore[method-assign]
-
-    return arm
+    return dies(1, after=True, which=lambda what: type(what).__name__.lower() == action)
 
 
-def dies(number: int, after: bool) -> t.Callable[[KubernetesGateway], None]:
+Which: t.TypeAlias = "t.Callable[[t.Any], bool]"
+
+
+def dies(number: int, after: bool, which: Which = any_write) -> t.Callable[[KubernetesGateway], None]:
     """A client that dies just before or just after its write of that number (from 1) reaches the API server."""
 
     def arm(gateway: KubernetesGateway) -> None:
-        write, count = gateway.write, 0
+        count = itertools.count(1)
 
-        def deadly(what: t.Any) -> bool:
-            nonlocal count
-            count += 1
-            if count == number and not after:
+        def deadly(what: t.Any, write: t.Callable[[], bool]) -> bool:
+            is_last = which(what) and next(count) == number
+            if is_last and not after:
                 raise Killed
-            result = write(what)
-            if count == number:
+            result = write()
+            if is_last:
                 raise Killed
             return result
 
-        gateway.write = deadly  # type: ignore[method-assign]
+        around_writes(gateway, deadly)
 
     return arm
 
 
-def after_write(number: int, act: t.Callable[[], None]) -> t.Callable[[KubernetesGateway], None]:
+def after_write(number: int, act: t.Callable[[], None], which: Which = any_write) -> t.Callable[[KubernetesGateway], None]:
     """Somebody who does something just after a client's write of that number (from 1) has landed; the client waits for it."""
 
     def arm(gateway: KubernetesGateway) -> None:
-        write, count = gateway.write, 0
+        count = itertools.count(1)
 
-        def followed(what: t.Any) -> bool:
-            nonlocal count
-            count += 1
-            result = write(what)
-            if count == number:
+        def followed(what: t.Any, write: t.Callable[[], bool]) -> bool:
+            is_it = which(what) and next(count) == number
+            result = write()
+            if is_it:
                 act()
             return result
 
-        gateway.write = followed  # type: ignore[method-assign]
+        around_writes(gateway, followed)
 
     return arm

@@ -9,7 +9,7 @@ import contextlib
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, dies, eventually, manifest, uids
+from namespace import Killed, dies, eventually, hands_over, manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -18,10 +18,10 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
 
 @contextlib.contextmanager
-def policy(namespace, kind, operations, spec, probe):
-    """A policy for the namespace's controllers, from when it works (the probe, a dry run, says so) until it does not."""
+def policy(namespace, kind, operations, spec, probe, resource="replicationcontrollers"):
+    """A policy for the namespace's controllers, or pods, from when it works (the probe, a dry run, says so) until it does not."""
     name, path = namespace.name, f"{ADMISSION}/{kind}admissionpolicies"
-    rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["replicationcontrollers"],
+    rules = {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"], "resources": [resource],
                                 "operations": operations}]}
     spec = {"failurePolicy": "Fail", "matchConstraints": rules, **spec}
     where = {"matchResources": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}}}}
@@ -107,11 +107,9 @@ DENIED = {
     "the creation of next": (["CREATE"], "object.spec.replicas > 0", creates, "its creation"),
     "a size": (["UPDATE"], "object.spec.replicas == oldObject.spec.replicas", patches("/spec/replicas", 9),
                "the change of its size"),
-    "the takeover's first step": (["UPDATE"], "object.spec.template == oldObject.spec.template", patches(IMAGE, "x:1"),
+    "the handover's first step": (["UPDATE"], "object.spec.template == oldObject.spec.template", patches(IMAGE, "x:1"),
                                   "the change of its template"),
     "the deletion of next": (["DELETE"], "oldObject.metadata.name == 'x'", deletes, "its deletion"),
-    "the takeover's last step": (["UPDATE"], "object.metadata.name != 'foo' || object.spec.replicas <= oldObject.spec.replicas",
-                                 patches("/spec/replicas", 9), "the change of its selector"),
 }
 
 
@@ -141,6 +139,41 @@ def test_a_step_that_a_policy_denies(namespace, what, reason):
     assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and len(observer.new) == 2
     assert observer.fewest_ready >= 2 and observer.most_pods <= 3 and "foo" not in observer.controllers_deleted
     assert not namespace.roll(image="myimage:v2")["changed"]
+
+
+@pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
+@pytest.mark.parametrize("is_begun", [False, True], ids=["there from the beginning", "comes half way through the pods"])
+def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_begun):
+    """The error names the pod, the policy and its message, if possible before the first write; without it the same task ends."""
+    namespace.make_foo(2)
+    trial = [{"op": "remove", "path": "/metadata/ownerReferences"}]
+
+    def probe():
+        path = namespace._path("pods", namespace.pods()[0]["metadata"]["name"])
+        try:
+            namespace._call("PATCH", f"{path}?dryRun=All", trial, "application/json-patch+json")
+        except ApiException as error:
+            return "denied request" in error.reason
+        return False
+
+    with namespace.observer() as observer:
+        if is_begun:
+            with pytest.raises(Killed):
+                namespace.roll(kill=dies(1, True, hands_over), image="myimage:v2")
+        before = namespace.rc()["metadata"]["generation"]
+        expression = "has(object.metadata.ownerReferences) && object.metadata.ownerReferences == oldObject.metadata.ownerReferences"
+        spec = {"validations": [{"expression": expression, "message": "not on a Saturday", "reason": reason}]}
+        with policy(namespace, "validating", ["UPDATE"], spec, probe, "pods"), pytest.raises(RolloutError) as error:
+            namespace.roll(image="myimage:v2", progress_deadline=5)
+        assert namespace.rc()["metadata"]["generation"] == before
+        namespace.roll(image="myimage:v2")
+
+    status = {"Invalid": 422, "Forbidden": 403}[reason]
+    assert error.value.what.startswith("the pod foo-") and error.value.what.endswith(f"may not get another controller ({status})")
+    assert f"ValidatingAdmissionPolicy '{namespace.name}'" in error.value.why and "not on a Saturday" in error.value.why
+    assert ("run again, goes on" if is_begun else "nothing was changed") in error.value.next_command
+    assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and len(observer.new) == 2
+    assert observer.fewest_ready >= 2 and observer.most_pods <= 3
 
 
 # A quota

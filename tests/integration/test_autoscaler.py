@@ -211,6 +211,6 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
     eventually(is_refused, "the role")
     try:
         kinds = {step["kind"] for step in update(namespace, update_period=0)["steps"]}
-        assert kinds == {"ReplicationController", "ControllerRevision"}
+        assert kinds == {"ReplicationController", "ControllerRevision", "Pod"}
     except (RolloutError, ApiException) as error:
         assert "somebody else keeps undoing" in str(error)

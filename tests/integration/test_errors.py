@@ -96,21 +96,6 @@ def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
     assert "does not differ" in refused(namespace, definition=definition).what
 
 
-def test_a_controller_that_would_take_the_pods_at_the_takeover_is_named(namespace):
-    """The stable and the canary: stable selects app=foo, which the canary's pods carry as well."""
-    namespace.make_foo(2)
-    body = manifest(2, name="canary")
-    body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": "foo", "track": "canary"}
-    namespace.create("replicationcontrollers", body)
-    namespace.until_available("canary", 2)
-
-    error = refused(namespace, name="canary", image="myimage:v2")
-
-    assert "its pods also match the selector of foo" in error.what and "next_name=" in error.next_command
-    assert namespace.roll(name="canary", image="myimage:v2", next_name="canary-v2")["changed"]
-    assert namespace.rcs() == ["canary-v2", "foo"] and len(namespace.pods()) == 4
-
-
 def test_a_label_key_of_the_users_own_is_refused(namespace):
     namespace.make_foo(1)
 

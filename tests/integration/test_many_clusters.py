@@ -10,7 +10,7 @@ import json
 
 import embedded
 import pytest
-from namespace import Namespace
+from namespace import ADMISSION_PLUGINS, Namespace
 from plays import Playbooks, Shop, versions
 
 REPLICAS = 2
@@ -25,7 +25,7 @@ def clusters(monkeypatch):
     with contextlib.ExitStack() as stack:
         namespaces = {}
         for name in CLUSTERS:
-            cluster = stack.enter_context(embedded.up(f"region-{name}"))
+            cluster = stack.enter_context(embedded.up(f"region-{name}", admission_plugins=ADMISSION_PLUGINS))
             namespaces[name] = Namespace(cluster.kubeconfig, name)
             stack.callback(namespaces[name].delete)
             namespaces[name].make_foo(REPLICAS)

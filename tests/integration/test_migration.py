@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, after_write, dies, eventually, role, uids
+from namespace import Killed, after_write, deletes, dies, eventually, hands_over, owner, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create
 
 #: Far more than the writes of a migration.
 NEVER = 100
@@ -51,7 +50,7 @@ def test_the_pods_are_the_same(allowed, replicas):
 
 
 def test_the_deployment_is_rolled_from_there(allowed):
-    """One that an update had taken over, so that it has the deployment label."""
+    """One whose pods an update had handed over, so that it has the deployment label."""
     allowed.make_foo(3)
     allowed.roll(image="myimage:v2")
     before = uids(allowed.pods())
@@ -74,17 +73,18 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, a
     for number in range(1, NEVER):
         allowed.make_foo(2)
         before = uids(allowed.pods())
-        try:
-            migrate(allowed, kill=dies(number, after))
-        except Killed:
-            pass
-        else:
-            break
-        migrate(allowed)
+        with allowed.observer() as observer:
+            try:
+                migrate(allowed, kill=dies(number, after))
+            except Killed:
+                migrate(allowed)
+            else:
+                break
+        assert not observer.new and not observer.deleted, f"killed at {number}"
         assert uids(allowed.pods()) == before and is_migrated(allowed), f"killed at {number}"
         allowed.remove_deployment()
         eventually(lambda: not allowed.pods() and not allowed.sets(), "an empty namespace")
-    assert 8 <= number < NEVER
+    assert 10 <= number < NEVER
 
 
 def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
@@ -108,25 +108,45 @@ def test_scaled_in_between_it_keeps_that_size(allowed):
     assert is_migrated(allowed) and len(allowed.pods()) == 3
 
 
-def dies_before_the_replica_set(gateway):
-    """A client that dies when nobody owns the pods."""
-    write = gateway.write
-
-    def deadly(what):
-        if isinstance(what, Create) and what.kind == "ReplicaSet":
-            raise Killed
-        return write(what)
-
-    gateway.write = deadly
-
-
-def test_a_pod_that_dies_without_an_owner_is_replaced(allowed):
+@pytest.mark.parametrize("which", [hands_over, deletes], ids=["half of the pods handed over", "the controller deleted"])
+def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
     allowed.make_foo(2)
-    with pytest.raises(Killed):
-        migrate(allowed, kill=dies_before_the_replica_set)
-    allowed.remove(allowed.pods()[0]["metadata"]["name"], "pods")
-    migrate(allowed)
-    assert is_migrated(allowed) and len(allowed.pods()) == 2
+    with allowed.observer() as observer:
+        with pytest.raises(Killed):
+            migrate(allowed, kill=dies(1, True, which))
+        allowed.remove(allowed.pods()[0]["metadata"]["name"], "pods")
+        migrate(allowed)
+    assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new) == 1
+
+
+def deletes_foo(policy):
+    return lambda namespace: namespace.remove("foo", policy=policy)
+
+
+#: What somebody does half way through the pods; how many of the two it kills, and whether it leaves some without a controller.
+DEEDS = {
+    "a pod deleted": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"], "pods"), 1, False),
+    "a pod relabelled": (lambda namespace: namespace.patch(
+        namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}}, "pods"), 1, True),
+    "foo deleted": (deletes_foo("Background"), 1, False),
+    "foo deleted without its pods": (deletes_foo("Orphan"), 1, True),
+    "foo scaled": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
+}
+
+
+@pytest.mark.parametrize("what", DEEDS)
+def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
+    deed, most_killed, leaves_bare = DEEDS[what]
+    allowed.make_foo(2)
+    before = uids(allowed.pods())
+
+    with allowed.observer(lambda pod: leaves_bare):
+        migrate(allowed, kill=after_write(1, lambda: deed(allowed), hands_over), progress_deadline=20)
+        eventually(lambda: is_migrated(allowed), "the end of the migration", seconds=60)
+
+    mine = [pod for pod in allowed.pods() if owner(pod)]
+    assert len(mine) == allowed.deployment()["spec"]["replicas"] and len(allowed.pods()) <= len(mine) + leaves_bare
+    assert len(before & uids(mine)) >= 2 - most_killed
 
 
 def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):

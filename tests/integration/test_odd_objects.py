@@ -134,7 +134,7 @@ ODD_CONTAINER = {
 
 
 def test_fields_that_we_know_nothing_of_stay(namespace):
-    """Through an update by image, by strategic merge, and by the takeover: what is not asked for is as before."""
+    """Through an update by image, by strategic merge, and by the handover: what is not asked for is as before."""
     body = manifest(0)
     body["spec"]["template"]["spec"] |= ODD
     container(body).update(ODD_CONTAINER)

@@ -3,8 +3,8 @@
 
 """Somebody else has a hand in it while the task is at work: the table of docs/how-it-works.md, row by row.
 
-Each deed is done by a thread of its own, at a moment that the task's own progress line tells. What the same deeds do between
-a kill and the next task is in test_resume.py.
+Each deed is done by a thread of its own, at a moment that the task's own progress line tells, or between two of its writes. What
+such deeds do between a kill and the next task is in test_handover.py.
 """
 
 from __future__ import annotations
@@ -15,21 +15,25 @@ import time
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from namespace import eventually, manifest, uids
+from namespace import after_write, eventually, hands_over, manifest, owner, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 
 REPLICAS = 4
 
-#: Progress lines: half way; foo has next's template; next goes, and its pods are nobody's; foo adopts them.
-MIDDLE, PARKED, WINDOW, ADOPTING = "scale foo: 3 -> 2", "rename foo", "delete foo-", "restore foo: 0 -> 4"
+#: What progress lines tell: half way; foo has next's template, closed; next is closed too; next is gone, and foo has all pods.
+MIDDLE, RENAMED, CLOSED, DELETED = "scale foo: 3 -> 2", "rename foo: ", "no pod is made for it any more", "it has no pods"
+#: Half of the pods are foo's, the others next's: no line tells that.
+HANDING_OVER = "half of the pods"
+#: The moments in which nothing brings the update back.
+LATE = (RENAMED, CLOSED, HANDING_OVER, DELETED)
 
 
 class Hand:
     """Does something at a moment, in a thread of its own, while the task goes on.
 
-    But where foo is parked the task waits for it: the moment is too short on a busy machine.
+    But from the handover on the task waits for it: the moments are too short on a busy machine.
     """
 
     def __init__(self, moment, deed):
@@ -38,11 +42,14 @@ class Hand:
         self.error = None
 
     def __call__(self, line):
-        if self.thread is None and line.startswith(self.moment):
-            self.thread = threading.Thread(target=self._act)
-            self.thread.start()
-            if self.moment == PARKED:
-                self.thread.join()
+        if self.thread is None and self.moment in line:
+            self.act()
+
+    def act(self):
+        self.thread = threading.Thread(target=self._act)
+        self.thread.start()
+        if self.moment in LATE:
+            self.thread.join()
 
     def _act(self):
         try:
@@ -59,15 +66,17 @@ class Hand:
             raise self.error
 
 
-def rolled(namespace, moment, deed, **params):
-    """Roll foo to v2 while somebody else does something; the result, or the error."""
+def rolled(namespace, moment, deed, allow_without=lambda pod: False):
+    """Roll foo to v2 while somebody else does something; the result, or the error. No pod is without a controller meanwhile."""
     hand = Hand(moment, deed)
+    half_way = after_write(REPLICAS // 2, hand.act, hands_over) if moment == HANDING_OVER else None
     began = time.monotonic()
-    try:
-        end = namespace.roll(say=hand, **{"image": "myimage:v2", "progress_deadline": 10, **params})
-    except RolloutError as error:
-        end = error
-    hand.join()
+    with namespace.observer(allow_without):
+        try:
+            end = namespace.roll(say=hand, kill=half_way, image="myimage:v2", progress_deadline=10)
+        except RolloutError as error:
+            end = error
+        hand.join()
     assert time.monotonic() - began < 30
     return end
 
@@ -76,10 +85,6 @@ def next_of(namespace):
     """Its name, unless it is on its way out, or None."""
     others = {name: namespace.rc(name) for name in namespace.rcs() if name != "foo"}
     return next((name for name, it in others.items() if it and "deletionTimestamp" not in it["metadata"]), None)
-
-
-def owner(pod):
-    return next((ref["uid"] for ref in pod["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
 
 
 def pods_of(namespace, name="foo"):
@@ -93,7 +98,8 @@ def is_finished(namespace, replicas=REPLICAS):
         return False
     it = namespace.rc()
     namespace.until_available("foo", it["spec"]["replicas"])
-    return (len(pods_of(namespace)) == it["spec"]["replicas"] == replicas
+    (container,) = it["spec"]["template"]["spec"]["containers"]
+    return (container["image"] == "myimage:v2" and len(pods_of(namespace)) == it["spec"]["replicas"] == replicas
             and all(pod["spec"]["containers"][0]["image"] == "myimage:v2" for pod in pods_of(namespace))
             and "priorityClassName" not in it["spec"]["template"]["spec"]
             and not set(identity.MARKS) & set(it["metadata"].get("annotations", ())))
@@ -170,25 +176,39 @@ def adds_pod(namespace):
 
 # Where the task goes on to its end. After each moment: how many pods may be there besides foo's.
 GOES_ON = {
-    "foo is scaled up": (scales(6), {MIDDLE: 0, PARKED: 0, WINDOW: 0}),
-    "foo is scaled to 0": (scales(0), {MIDDLE: 0, ADOPTING: 0}),
-    "next is scaled up": (scales(7, None), {MIDDLE: 0}),
-    "next is scaled to 0": (scales(0, None), {MIDDLE: 0, PARKED: 0}),
-    "next is deleted": (deletes(None), {MIDDLE: 0, PARKED: 0}),
-    "next is deleted without its pods": (deletes(None, "Orphan"), {MIDDLE: 0}),
-    "foo is deleted": (deletes("foo"), {MIDDLE: 0}),
-    "foo is deleted without its pods": (deletes("foo", "Orphan"), {MIDDLE: 2}),
-    "foo's template is edited": (edits, {MIDDLE: 0, PARKED: 0, WINDOW: 0}),
-    "foo loses its annotations": (removes_annotations("foo"), {MIDDLE: 0}),
-    "next loses its annotations": (removes_annotations(None), {MIDDLE: 0, PARKED: 0}),
-    "a pod is deleted": (deletes_pods(1), {MIDDLE: 0, WINDOW: 0}),
-    "all pods are deleted": (deletes_pods(99), {MIDDLE: 0, WINDOW: 0, ADOPTING: 0}),
+    "foo is scaled up": (scales(6), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "foo is scaled to 0": (scales(0), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "next is scaled up": (scales(7, None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "next is scaled to 0": (scales(0, None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "next is deleted": (deletes(None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "next is deleted without its pods": (deletes(None, "Orphan"), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "foo is deleted": (deletes("foo"), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "foo is deleted without its pods": (deletes("foo", "Orphan"), {MIDDLE: 2, RENAMED: 0, CLOSED: 0, HANDING_OVER: 0}),
+    "foo's template is edited": (edits, dict.fromkeys((MIDDLE, *LATE), 0)),
+    "foo loses its annotations": (removes_annotations("foo"), dict.fromkeys((MIDDLE, CLOSED, HANDING_OVER), 0)),
+    "next loses its annotations": (removes_annotations(None), dict.fromkeys((MIDDLE, RENAMED, CLOSED, HANDING_OVER), 0)),
+    "a pod is deleted": (deletes_pods(1), dict.fromkeys((MIDDLE, *LATE), 0)),
+    "all pods are deleted": (deletes_pods(99), dict.fromkeys((MIDDLE, *LATE), 0)),
     "one of foo's pods gets another label": (relabels("app", "myimage:v1"), {MIDDLE: 1}),
-    "one of next's pods gets another label": (relabels("app", "myimage:v2"), {MIDDLE: 1, WINDOW: 1}),
+    "one of next's pods gets another label": (relabels("app", "myimage:v2"), dict.fromkeys((MIDDLE, *LATE), 1)),
     "one of next's pods gets another deployment label": (
-        relabels(identity.DEPLOYMENT_LABEL, "myimage:v2"), {MIDDLE: 0, WINDOW: 1}),
-    "a pod of nobody's with foo's labels appears": (adds_pod, {MIDDLE: 0, WINDOW: 1}),
+        relabels(identity.DEPLOYMENT_LABEL, "myimage:v2"), {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
+    "a pod of nobody's with foo's labels appears": (adds_pod, {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
 }
+#: Deeds that make pods somebody's who has none.
+ORPHANING = ("next is deleted without its pods", "foo is deleted without its pods")
+
+
+def is_bare_by(what):
+    """Whether a pod has no controller because of that deed."""
+    return lambda pod: (what in ORPHANING or pod["metadata"]["name"] == "bare" or "another" in pod["metadata"]["labels"].values())
+
+
+def size_after(what, moment):
+    """A size set from the handover on is the user's, unless foo would have to delete pods for it, and can be told to keep them."""
+    if what == "foo is scaled up" and moment in LATE:
+        return 6
+    return 0 if (what, moment) == ("foo is scaled to 0", DELETED) else REPLICAS
 
 
 @pytest.mark.parametrize("what, moment", [(what, moment) for what, (_deed, moments) in GOES_ON.items() for moment in moments])
@@ -196,42 +216,36 @@ def test_the_task_goes_on(namespace, what, moment):
     deed, moments = GOES_ON[what]
     namespace.make_foo(REPLICAS)
 
-    end = rolled(namespace, moment, lambda: deed(namespace))
+    end = rolled(namespace, moment, lambda: deed(namespace), allow_without=is_bare_by(what))
 
-    replicas = namespace.rc()["spec"]["replicas"] if (what, moment) == ("foo is scaled to 0", ADOPTING) else REPLICAS
-    assert replicas in (0, REPLICAS)  # a size set after the takeover is the user's
-    goes_on(namespace, end, replicas)
+    goes_on(namespace, end, size_after(what, moment))
     strangers = uids(namespace.pods()) - uids(pods_of(namespace))
     assert len(strangers) <= moments[moment]  # fewer where foo was about to delete the one that has got another label
 
 
-@pytest.mark.parametrize("moment", [PARKED, WINDOW])
-def test_foo_is_deleted_while_it_takes_over(namespace, moment):
-    """Where next had gone by then, no controller is left, and the task says so: whoever creates foo again has its pods."""
+def test_foo_is_deleted_when_it_has_all_pods(namespace):
+    """No controller is left, and the task says so; who creates foo again has its size, and can roll it."""
     namespace.make_foo(REPLICAS)
 
-    end = rolled(namespace, moment, lambda: namespace.remove("foo"))
+    end = rolled(namespace, DELETED, lambda: deletes("foo")(namespace))
 
-    if isinstance(end, RolloutError):
-        assert "no such ReplicationController" in end.what
-        eventually(lambda: namespace.rcs() == [], "the end of next")
-        before = uids(namespace.pods())
-        namespace.make_foo(REPLICAS)
-        assert len(before) == REPLICAS and uids(pods_of(namespace)) == before
-        end = namespace.roll(image="myimage:v2")
-    goes_on(namespace, end)
+    assert isinstance(end, RolloutError) and "no such ReplicationController" in end.what and namespace.rcs() == []
+    namespace.gone("foo")
+    namespace.make_foo(REPLICAS)
+    goes_on(namespace, namespace.roll(image="myimage:v2"))
 
 
-@pytest.mark.parametrize("moment", [MIDDLE, PARKED, WINDOW, ADOPTING])
+@pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_foo_is_deleted_and_created_again(namespace, moment):
     """Refused where there is a next that was made for the other one; else the new one is rolled. No pod of next is lost."""
     namespace.make_foo(REPLICAS)
 
     end = rolled(namespace, moment, lambda: recreates(namespace))
 
-    if next := next_of(namespace):
-        assert isinstance(end, RolloutError) and "is not this update's next controller" in end.what
-        assert len(pods_of(namespace, next)) == namespace.rc(next)["spec"]["replicas"] >= 2
+    if (next := next_of(namespace)) and isinstance(end, RolloutError):
+        assert "is not this update's next controller" in end.what
+        assert namespace.rc(next)["spec"]["replicas"] >= 2
+        eventually(lambda: len(pods_of(namespace, next)) == namespace.rc(next)["spec"]["replicas"], "the pods of next")
         with pytest.raises(RolloutError):
             namespace.roll(image="myimage:v2")
         namespace.remove(next)  # as the error says
@@ -257,30 +271,26 @@ def test_both_lose_their_annotations(namespace):
     goes_on(namespace, end)
 
 
-@pytest.mark.parametrize("moment", [PARKED, WINDOW])
-def test_foo_loses_the_mark_of_its_takeover(namespace, moment):
-    """No pod is lost, and what the error says to type ends it."""
+@pytest.mark.parametrize("moment", [RENAMED, DELETED])
+def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, moment):
+    """It is put back where the task has not seen it go; else no pod is lost, and what the error says to type ends it."""
     namespace.make_foo(REPLICAS)
 
     end = rolled(namespace, moment, lambda: removes_annotations("foo")(namespace))
 
-    assert isinstance(end, RolloutError) and "somebody has removed the annotation baton.kubernetes/takeover" in end.what
-    pods = uids(namespace.pods())
-    assert len(pods) == REPLICAS
-    next, label = next_of(namespace), namespace.pods()[0]["metadata"]["labels"][identity.DEPLOYMENT_LABEL]
-    assert (f"delete rc {next} --cascade=orphan" in end.next_command) == bool(next)
+    if not isinstance(end, RolloutError):
+        return goes_on(namespace, end)
+    assert "somebody has removed the annotation baton.kubernetes/takeover" in end.what
+    pods, next = uids(namespace.pods()), next_of(namespace)
+    assert len(pods) == REPLICAS and (f"delete rc {next} --cascade=orphan" in end.next_command) == bool(next)
     if next:
         namespace.remove(next, policy="Orphan")
         eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
-    adopting = [{"op": "add", "path": f"{path}/kubernetes.io~1deployment", "value": label}
-                for path in ("/spec/selector", "/spec/template/metadata/labels")]
-    adopting.append({"op": "add", "path": "/spec/replicas", "value": REPLICAS})
+    namespace.until_available("foo", REPLICAS)
     opening = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
-    for operations in (adopting, opening):
-        namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), operations, "application/json-patch+json")
-        namespace.until_available("foo", REPLICAS)
+    namespace._call("PATCH", namespace._path("replicationcontrollers", "foo"), opening, "application/json-patch+json")
     assert uids(pods_of(namespace)) == pods
-    goes_on(namespace, namespace.roll(image="myimage:v2"))
+    return goes_on(namespace, namespace.roll(image="myimage:v2"))
 
 
 def test_somebody_who_never_stops_scaling_next(namespace):
@@ -299,9 +309,9 @@ def test_somebody_who_never_stops_scaling_next(namespace):
     assert namespace.roll(image="myimage:v2-slow")["rollout"]["phase"] == "complete" and len(namespace.pods()) == REPLICAS
 
 
-@pytest.mark.parametrize("moment", [MIDDLE, WINDOW])
+@pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
 def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespace, moment):
-    """Another controller owns it, as a reference says; that it selects nothing of foo's was seen before."""
+    """Another controller owns it, as a reference says."""
     namespace.make_foo(REPLICAS)
     owner = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created = []

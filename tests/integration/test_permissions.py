@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from namespace import RBAC, Killed, dies_at, eventually, role
+from namespace import RBAC, Killed, dies, eventually, hands_over, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
@@ -52,29 +52,46 @@ def test_every_permission_on_controllers_is_needed_and_named_where_it_is_missing
     assert namespace.roll(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
 
 
-def test_without_sight_of_pods_an_update_works_and_a_stall_says_less(namespace):
+@pytest.mark.parametrize("verb", ["list", "patch"])
+def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does_without(namespace, verb):
+    namespace.make_foo(2)
+    change_role(namespace, without(verb, "pods"), verb, "pods")
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(image="myimage:v2")
+
+    assert error.value.what == "permission is missing, nothing was changed"
+    assert error.value.why == f"not allowed: {verb} on pods" and "docs/permissions.md" in error.value.next_command
+    assert namespace.roll(image="myimage:v2", next_name="bar")["changed"] and namespace.rcs() == ["bar"]
+
+
+def test_without_sight_of_pods_a_stall_says_less(namespace):
     namespace.make_foo(2)
     change_role(namespace, without("list", "pods"), "list", "pods")
 
-    assert namespace.roll(image="myimage:v2")["changed"]
     with pytest.raises(RolloutError) as error:
-        namespace.roll(image="myimage:absent", progress_deadline=4)
+        namespace.roll(image="myimage:absent", next_name="bar", progress_deadline=4)
 
     assert error.value.why.endswith("has 0 of 1 available")
 
 
-def test_a_pod_that_dies_at_the_takeover_is_replaced_only_where_pods_may_be_seen(namespace):
-    """This is what the list on pods is for: nothing else tells that no pod is without an owner."""
-    namespace.make_foo(2)
-    change_role(namespace, without("list", "pods"), "list", "pods")
-    with pytest.raises(Killed):
-        namespace.roll(kill=dies_at("delete"), image="myimage:v2")
-    eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
-    namespace.remove(namespace.pods()[0]["metadata"]["name"], resource="pods")
+@pytest.mark.parametrize("verb", ["list", "patch"])
+def test_a_permission_lost_half_way_through_the_handover_is_named(namespace, verb):
+    """No pod is without a controller, none is lost; with the permission back the same task goes on."""
+    namespace.make_foo(4)
+    with namespace.observer() as observer:
+        with pytest.raises(Killed):
+            namespace.roll(kill=dies(2, True, hands_over), image="myimage:v2")
+        change_role(namespace, without(verb, "pods"), verb, "pods")
+        with pytest.raises(RolloutError) as error:
+            namespace.roll(image="myimage:v2")
+        with pytest.raises(RolloutError) as error_of_rollback:
+            namespace.roll(state="rolled_back")
+        change_role(namespace, role(), verb, "pods")
+        namespace.roll(image="myimage:v2")
 
-    with pytest.raises(RolloutError):
-        namespace.roll(image="myimage:v2", progress_deadline=3)
-    change_role(namespace, role(), "list", "pods")
-    namespace.roll(image="myimage:v2")
-
-    assert len(namespace.pods()) == 2 and not set(identity.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+    assert f"{verb} on pods" in error.value.why or f'cannot {verb} resource "pods"' in error.value.why
+    assert f'cannot {verb} resource "pods"' in error_of_rollback.value.why
+    assert "docs/permissions.md" in error_of_rollback.value.next_command
+    assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and observer.fewest_ready >= 4
+    assert not set(identity.MARKS) & set(namespace.rc()["metadata"]["annotations"])

@@ -74,7 +74,7 @@ def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
     assert ["scale", "foo", "4 → 3 replicas"] in steps and steps[-1] == ["annotate", "foo", "updated"]
     figures = table(page, "Sizes of foo and foo-")
     assert figures[0][2:] == ["4", "4", "–", "–"] == figures[-1][2:]
-    assert any("takeover" in row[0] for row in figures)
+    assert any("handover" in row[0] for row in figures)
     assert len([each for each in page.iter(f"{SVG}svg") if each.get("role") == "img"]) == 2
     said = "".join(page.itertext())
     assert "4 to 5 were available, where 4 was the floor; there were at most 5, where 5 was the ceiling." in said

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an update asks of the API server does not grow with the number of pods: requests per step, and bytes per answer."""
+"""What an update asks of the API server does not grow with the number of pods, but for the patch that hands each of them over."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def events(traffic, chunks):
         yield chunk
 
 
-def traffic_of(cluster, replicas):
+def traffic_of(cluster, replicas, **params):
     """All pods are made, and all are removed, in one step each: so the steps are the same for any number of them."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
         namespace.make_foo(replicas)
         traffic = Traffic()
-        result = namespace.roll(kill=count(traffic), image="myimage:v2", max_surge="100%", max_unavailable="100%")
+        result = namespace.roll(kill=count(traffic), image="myimage:v2", max_surge="100%", max_unavailable="100%", **params)
         traffic.steps = len(result["steps"])
         traffic.requests = sum(result["requests"].values()) - result["requests"]["PUT"]
         print(f"{replicas} replicas: {traffic}; {dict(result['requests'])}")
@@ -81,10 +81,22 @@ def traffic_of(cluster, replicas):
 def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
     """On a busy machine nothing may become better for a second; what diagnosis reads then is limited, but not the same."""
     monkeypatch.setattr(driver._Run, "causes", lambda self, seen: [])
-    small, large = traffic_of(cluster, few), traffic_of(cluster, many)
+    small, large = traffic_of(cluster, few, next_name="bar"), traffic_of(cluster, many, next_name="bar")
 
     assert large.steps == small.steps
     assert large.requests == pytest.approx(small.requests, rel=0.1)
     assert large.first_list == pytest.approx(small.first_list, rel=0.01)
     assert large.bytes == pytest.approx(small.bytes, rel=0.1)
+    assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)
+
+
+@pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
+def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, many):
+    """And a few thousand bytes of it: nothing but the metadata, in its place in a few lists and in the answer."""
+    monkeypatch.setattr(driver._Run, "causes", lambda self, seen: [])
+    small, large = traffic_of(cluster, few), traffic_of(cluster, many)
+
+    assert large.steps == small.steps
+    assert large.requests - small.requests == pytest.approx(many - few, rel=0.1)
+    assert (large.bytes - small.bytes) / (many - few) < 8000
     assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)

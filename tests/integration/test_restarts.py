@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""API server, etcd and controller manager are killed and started again in the middle of a rollout, and of the takeover.
+"""API server, etcd and controller manager are killed and started again in the middle of a rollout, and of the handover.
 
 A short outage nobody notices but by the time it takes. A long one ends the task with an error that says where it stands.
 """
@@ -13,15 +13,18 @@ import threading
 import time
 
 import pytest
-from namespace import Namespace, eventually, role, uids
+from namespace import Namespace, after_write, eventually, hands_over, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import gateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 
 REPLICAS = 4
 
-#: Progress lines: half way; foo has next's template; next goes, and its pods are nobody's; foo adopts them.
-MIDDLE, PARKED, WINDOW, ADOPTING = "scale foo: 3 -> 2", "rename foo", "delete foo-", "restore foo: 0 -> 4"
+#: Progress lines: half way; foo has next's template, closed; next is closed too; all pods are foo's; next is gone.
+MIDDLE, RENAMED, CLOSED = "scale foo: 3 -> 2", "rename foo: ", "no pod is made for it any more"
+HANDED_OVER, DELETED = "hand over foo-", "it has no pods"
+#: Half of the pods are foo's, the others next's: no line tells that.
+HANDING_OVER = "half of the pods"
 #: Seconds until somebody starts again what was killed.
 OUTAGE = 0.7
 
@@ -47,10 +50,18 @@ class Outage:
         self.thread = None
 
     def __call__(self, line):
-        if self.thread is None and line.startswith(self.moment):
-            self.cluster.stop(self.component, kill=True)
-            self.thread = threading.Thread(target=self._end)
-            self.thread.start()
+        if self.thread is None and self.moment in line:
+            self.begin()
+
+    def begin(self):
+        self.cluster.stop(self.component, kill=True)
+        self.thread = threading.Thread(target=self._end)
+        self.thread.start()
+
+    def roll(self, namespace, **params):
+        """Roll foo to v2 while that happens."""
+        half_way = after_write(REPLICAS // 2, self.begin, hands_over) if self.moment == HANDING_OVER else None
+        return namespace.roll(say=self, kill=half_way, image="myimage:v2", **params)
 
     def _end(self):
         if self.is_short:
@@ -65,9 +76,9 @@ class Outage:
 
 
 @pytest.mark.parametrize("component, moment", [
-    *(("kube-apiserver", moment) for moment in (MIDDLE, PARKED, WINDOW, ADOPTING)),
-    *(("kube-controller-manager", moment) for moment in (MIDDLE, PARKED, WINDOW, ADOPTING)),
-    *(("etcd", moment) for moment in (MIDDLE, WINDOW)),
+    *(("kube-apiserver", moment) for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, DELETED)),
+    *(("kube-controller-manager", moment) for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),
+    *(("etcd", moment) for moment in (MIDDLE, HANDING_OVER)),
 ])
 def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
     """The task goes on: no pod more is created than without it, and floor and ceiling hold."""
@@ -76,7 +87,7 @@ def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
 
     with namespace.observer() as observer:
         try:
-            result = namespace.roll(say=outage, image="myimage:v2")
+            result = outage.roll(namespace)
         finally:
             outage.over()
 
@@ -91,9 +102,9 @@ def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
 @pytest.mark.long
 @pytest.mark.parametrize("component, moment, sentence", [
     ("kube-apiserver", MIDDLE, "cannot be reached"),
-    ("kube-apiserver", WINDOW, "cannot be reached"),
+    ("kube-apiserver", HANDING_OVER, "cannot be reached"),
     ("etcd", MIDDLE, "cannot be reached"),
-    ("kube-controller-manager", WINDOW, "no progress for 4 s"),
+    ("kube-controller-manager", CLOSED, "no progress for 4 s"),
 ])
 def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
     """The task ends with an error that says where the update stands; the same task, when all is back, ends as if nothing was."""
@@ -105,7 +116,7 @@ def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, 
     with namespace.observer() as observer:
         try:
             with pytest.raises(RolloutError) as error:
-                namespace.roll(say=outage, image="myimage:v2", progress_deadline=4)
+                outage.roll(namespace, progress_deadline=4)
         finally:
             outage.over()
         assert sentence in error.value.what

@@ -14,7 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 
 
 @pytest.mark.parametrize("replicas, surge", [(1, "1"), (4, "1"), (100, "25%"), pytest.param(500, "25%", marks=pytest.mark.long)])
-def test_takeover_touches_no_pod(namespace, replicas, surge):
+def test_handover_touches_no_pod(namespace, replicas, surge):
     """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun writes nothing."""
     before = namespace.make_foo(replicas)
 
@@ -39,13 +39,14 @@ def test_takeover_touches_no_pod(namespace, replicas, surge):
     assert namespace.rc()["metadata"]["generation"] == after["metadata"]["generation"]
 
 
-def test_at_most_one_request_for_each_replaced_pod(namespace):
+@pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)], ids=["handover", "next_name"])
+def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(namespace, params, most):
     """kubectl 1.17 needed 11.5."""
     namespace.make_foo(100)
 
-    result = namespace.roll(image="myimage:v2", max_surge="25%")
+    result = namespace.roll(image="myimage:v2", max_surge="25%", **params)
 
-    assert sum(result["requests"].values()) <= 100
+    assert sum(result["requests"].values()) <= most
 
 
 def test_back_and_forth_between_two_versions(namespace):
@@ -159,7 +160,7 @@ def test_no_replicas_at_all(namespace):
     assert namespace.rcs() == ["foo"] and not namespace.roll(image="myimage:v2")["changed"]
 
 
-def test_priority_class_of_the_template_survives_the_takeover(namespace):
+def test_priority_class_of_the_template_survives_the_handover(namespace):
     """The template is closed by a priority class while pods change hands; the user's own comes back."""
     body = manifest(2)
     body["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"

@@ -21,7 +21,7 @@ import clients
 import pytest
 import real_node
 from embedded import Cluster
-from namespace import Killed, Namespace, dies_at, eventually, is_ready, manifest, role
+from namespace import Killed, Namespace, dies, eventually, hands_over, is_ready, manifest, role
 from traffic import SETTLE
 
 Json = dict[str, t.Any]
@@ -141,18 +141,12 @@ def killed_and_resumed(shop: Shop) -> None:
     shop.roll(image=V2)
 
 
-def killed_in_the_takeover_and_resumed(shop: Shop) -> None:
-    """No pod has an owner for some seconds; a ReplicaSet adopts them by itself."""
+def killed_in_the_handover_and_resumed(shop: Shop) -> None:
+    """Half of the pods are foo's for some seconds, and none can be made."""
     with pytest.raises(Killed):
-        shop.namespace.roll(kill=dies_at("delete"), image=V2, **shop.kind.options)
-    eventually(lambda: not owners(shop) - {"foo"}, "pods that have lost their owner")
+        shop.namespace.roll(kill=dies(2, True, hands_over), image=V2, **shop.kind.options)
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
-
-
-def owners(shop: Shop) -> set[str]:
-    """The names of those that own pods."""
-    return {owner["name"] for pod in shop.namespace.pods() for owner in pod["metadata"].get("ownerReferences", ())}
 
 
 def rolled_back(shop: Shop) -> None:
@@ -287,10 +281,10 @@ class Row:
 
 WRONG = "a wrong controller"
 ROWS = [
-    Row("update, takeover included", updated, kinds=(RC, REPLICA_SET), is_sample=True),
+    Row("update, handover included", updated, kinds=(RC, REPLICA_SET), is_sample=True),
     Row("update", updated, kinds=(DEPLOYMENT,)),
     Row("update, killed at half and resumed", killed_and_resumed),
-    Row("update, killed in the takeover and resumed", killed_in_the_takeover_and_resumed, kinds=(RC, REPLICA_SET)),
+    Row("update, killed in the handover and resumed", killed_in_the_handover_and_resumed, kinds=(RC, REPLICA_SET)),
     Row("update, killed at half and rolled back", rolled_back, ends_with=V1, keeps_pods=True),
     Row("update in stages of 25%, 50%, 100%", staged),
     Row("update to another name (next_name)", to_another_name, kinds=(RC, REPLICA_SET)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity, takeover
+from ansible_collections.baton.kubernetes.plugins.module_utils import handover, identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import (
     Controller,
     Observed,
@@ -97,7 +97,7 @@ def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", 
 
 def ended(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
     """The same after an update as it is asked for."""
-    became = takeover.became(request.fingerprint, Controller.from_api(rc(image=after)), identity.DEPLOYMENT_LABEL)
+    became = handover.became(request.fingerprint, Controller.from_api(rc(image=after)), identity.DEPLOYMENT_LABEL)
     return record("updated", before, after, request=became)
 
 

@@ -16,7 +16,7 @@ FAILURE = {"what": "the new pods cannot become available", "where": "Replication
 
 
 def updated(name: str = "shop", begin: int = 0) -> Json:
-    """Four pods are rolled at once, with a takeover."""
+    """Four pods are rolled at once, with a handover."""
     return {
         "name": name, "changed": True, "msg": f"{name} is updated to myimage:v2: 4 of 4 replicas available",
         "steps": [step("create", f"{name}-1", None, {"web": "myimage:v2"}, begin), step("scale", f"{name}-1", 0, 4, begin + 1),

@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every error in the code stands in docs/errors.md in its own words, and every row of the planner in docs/how-it-works.md."""
+"""Every error in the code stands in docs/errors.md in its own words, every row of planner and handover in docs/how-it-works.md."""
 
 from __future__ import annotations
 
@@ -46,6 +46,14 @@ def test_the_rows_of_the_planner_are_the_documented_table():
                      for path in ("plugins/module_utils/planner.py", "docs/how-it-works.md"))
 
     assert planned - {"| - | yes | ... |"} == told and len(told) > 10
+
+
+def test_the_rows_of_the_handover_are_the_documented_table():
+    row = re.compile(r'^ *(?:# |""")?(\|(?: (?:[^|]+ )?\|){4})', re.MULTILINE)
+    page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8").partition("\n## The handover\n")[2].partition("\n## ")[0]
+    decided, told = (row.findall(text) for text in ((ROOT / "plugins/module_utils/handover.py").read_text(encoding="utf-8"), page))
+
+    assert sorted(decided) == sorted(told[1:]) and told[0] == "| foo | next | what is true | step |" and len(decided) > 10
 
 
 def test_the_messages_are_found():

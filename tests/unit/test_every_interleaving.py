@@ -5,8 +5,8 @@
 
 The planner remembers nothing, so a client that dies and one that goes on are the same; one that comes back with the other
 wish (update, then roll back, then update ...) is explored by letting both wishes take a step in every state. The cluster
-makes its moves in any order: pods become ready one by one, the controller manager sees changes late. Invariants have the
-numbers of design section 5.
+makes its moves in any order: pods become ready one by one, the controller manager hears of controllers and of pods late, on two
+ways that overtake each other. A handover may be cut off after each pod. Invariants have the numbers of design section 5.
 """
 
 # pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
@@ -22,14 +22,14 @@ import typing as t
 import pytest
 from builders import rc, rs, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity, takeover
+from ansible_collections.baton.kubernetes.plugins.module_utils import handover, identity, observed, simulated
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, observe
 from ansible_collections.baton.kubernetes.plugins.module_utils.planner import plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
-from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import Move, SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Decision, Patch, Step, Wait, Write
+from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import Move, Pod, SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Decision, HandOver, Patch, Step, Wait, Write
 from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size, resolve_fenceposts
 
 Json = dict[str, t.Any]
@@ -97,13 +97,28 @@ class Memory:
         return self.items.setdefault(key, {"metadata": {**metadata, "generation": generation}, "spec": item["spec"]})
 
 
-class Cluster(SimulatedCluster):
-    """The model of the cluster, with a memory."""
+#: The owner of a pod that has died, as long as the controller manager has not heard of it.
+DEAD = "dead"
 
-    def __init__(self, *items: Json, kind: Kind) -> None:
+
+class Cluster(SimulatedCluster):
+    """The model of the cluster, with a memory; in a handover some pods may die, or somebody may delete next without its pods."""
+
+    def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0) -> None:
         super().__init__(items, kind)
         self.memory = Memory()
+        self.deaths, self.deletions = deaths, deletions
         self.remember()
+
+    @property
+    def living(self) -> list[Pod]:
+        return [pod for pod in self.pods if pod.owner != DEAD]
+
+    def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
+        return tuple(pod for pod in super().live_pods(selector) if pod.owner != DEAD)
+
+    def is_handing_over(self) -> bool:
+        return "foo" in self.items and identity.TAKEOVER in self.items["foo"]["metadata"]["annotations"]
 
     def copy(self) -> Cluster:
         other = copy.copy(self)
@@ -113,7 +128,7 @@ class Cluster(SimulatedCluster):
 
     def key(self) -> tuple:
         unseen = ((name, id(version)) for name, version in self.unseen)
-        return (*map(id, self.items.values()), None, *map(id, self.seen.values()), *unseen, *self.pods)
+        return (self.deaths, self.deletions, *map(id, self.items.values()), None, *map(id, self.seen.values()), *unseen, *self.pods)
 
     def remember(self) -> None:
         """Use the objects that stand for these items; generations, which would grow for ever, become as small as they can."""
@@ -143,8 +158,29 @@ class Cluster(SimulatedCluster):
         self.remember()
         return holds
 
+    def moves(self) -> list[Move]:
+        found = [move for move in super().moves() if move.name != DEAD or move.verb == "hear"]
+        if self.deaths and self.is_handing_over():
+            found += [Move("die", uid) for uid in sorted({pod.owner for pod in self.living})]
+        if self.deletions and self.is_handing_over():
+            found += [Move("orphan", name) for name, it in self.controllers().items()
+                      if name != "foo" and handover.is_closed(it) and it.is_observed]
+        return found
+
     def make(self, move: Move) -> None:
-        super().make(move)
+        if move.verb == "die":
+            self.deaths -= 1
+            index = next(i for i, pod in enumerate(self.pods) if pod.owner == move.name)
+            self.pods[index] = self.pods[index]._replace(owner=DEAD)
+        elif move.verb == "orphan":
+            self.deletions -= 1
+            uid = self.items[move.name]["metadata"]["uid"]
+            self._store(move.name, None)
+            self.pods = [pod._replace(owner="") if pod.owner == uid else pod for pod in self.pods]
+        elif move == Move("hear", DEAD):
+            self.pods.remove(next(pod for pod in self.pods if pod.owner == DEAD))
+        else:
+            super().make(move)
         if move.verb in ("see", "sync", "orphan"):
             self.remember()
         self.pods.sort()
@@ -173,22 +209,24 @@ def wish(request: Request) -> str:
 class Explorer:
     """All states that can be reached, and for each wish the states from which it can still be fulfilled."""
 
-    def __init__(self, foo: Json, *requests: Request) -> None:
+    def __init__(self, foo: Json, *requests: Request, deaths: int = 0, deletions: int = 0) -> None:
         self.requests = requests
         self.size = foo["spec"]["replicas"]
+        self.deaths, self.deletions = deaths, deletions
         surge, unavailable = resolve_fenceposts(requests[0].max_surge, requests[0].max_unavailable, self.size)
         self.ceiling = self.size + surge
         self.floor = min(self.size - unavailable, foo["status"]["availableReplicas"])
         self.clusters: list[Cluster] = []
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
-        self.needs_orphans: dict[int, bool] = {}
+        self.seen: dict[tuple, tuple[observed.Observed, bool]] = {}
+        self.first_pods: dict[int, tuple[HandOver, HandOver]] = {}
         #: Which state comes from which: moves of the cluster, and steps of each wish; and where a wish is fulfilled.
         self.moves: list[tuple[int, int]] = []
         self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
         self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
-        self.add(Cluster(foo, kind=requests[0].kind))
+        self.add(Cluster(foo, kind=requests[0].kind, deaths=deaths, deletions=deletions))
         for here in itertools.count():
             if here == len(self.clusters):
                 break
@@ -210,7 +248,7 @@ class Explorer:
         for move in moves:
             after = cluster.copy()
             after.make(move)
-            self.check_takeover(cluster, after, move)
+            self.check_handover(cluster, after, move)
             self.moves.append((here, self.add(after)))
         for request in self.requests:
             if request.state is State.RESTARTED and self.has_been_restarted(cluster):
@@ -225,7 +263,10 @@ class Explorer:
                 assert moves, f"waits for ever: {decision}"
             elif isinstance(decision, Step):
                 after = cluster.copy()
-                assert after.write(decision.write), f"refused: {decision}"
+                write = decision.write
+                if isinstance(write, HandOver):  # the client may die after each pod
+                    write = self.first_pods.setdefault(id(write), (dataclasses.replace(write, pods=write.pods[:1]), write))[0]
+                assert after.write(write), f"refused: {decision}"
                 if decision.is_last:
                     self.check_fulfilled(request, after)
                     self.ends[wish(request)].add(here)
@@ -243,13 +284,16 @@ class Explorer:
     def decide(self, request: Request, cluster: Cluster) -> Decision | RolloutError:
         controllers = cluster.controllers()
         base = controllers.get("foo") or next(iter(controllers.values()))
-        if id(base) not in self.needs_orphans:
-            self.needs_orphans[id(base)] = takeover.needs_orphans(base)
-        orphans = cluster.orphans(base.selector) if self.needs_orphans[id(base)] else None
-        key = wish(request), orphans, *map(id, controllers.values())
-        if key not in self.decisions:
+        ids = tuple(map(id, controllers.values()))
+        if (wish(request), *ids) not in self.seen:
             wanted = None if request.state is State.ROLLED_BACK else request.applied_to(base.template)
-            seen = dataclasses.replace(observe(controllers, request), wanted=wanted, orphans=orphans)
+            seen = dataclasses.replace(observe(controllers, request), wanted=wanted)
+            self.seen[wish(request), *ids] = seen, handover.needs_pods(seen)
+        seen, needs_pods = self.seen[wish(request), *ids]
+        key = wish(request), *ids, *(cluster.living if needs_pods else ())
+        if key not in self.decisions:
+            if needs_pods:
+                seen = dataclasses.replace(seen, pods=cluster.live_pods((seen.next or base).selector))
             try:
                 self.decisions[key] = plan(request, seen)
             except RolloutError as error:
@@ -260,17 +304,23 @@ class Explorer:
         # 1. foo exists at all times, or next is what the user wanted under its own name
         assert "foo" in cluster.items or self.requests[0].next_name in cluster.items
         # 2. floor and ceiling
-        ready = sum(pod.ready for pod in cluster.pods)
-        assert self.floor <= ready, f"{ready} ready, floor {self.floor}: {cluster.items}"
-        assert len(cluster.pods) <= self.ceiling, f"{len(cluster.pods)} pods, ceiling {self.ceiling}: {cluster.items}"
+        died = self.deaths - cluster.deaths
+        ready = sum(pod.ready for pod in cluster.living)
+        assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}: {cluster.items}"
+        # Where a pod dies just when another one is handed over, the news of one may be taken for that of the other.
+        ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
+        assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}: {cluster.items}"
+        # No pod is ever without a controller.
+        assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, cluster.pods
         # The model takes the first of the pods that are due: enough as long as these are all alike.
-        assert len({pod[:3] for pod in cluster.pods if pod.owner != pod.seen_owner}) <= 1
-        assert len({pod.owner for pod in cluster.pods}) == len({pod[:2] for pod in cluster.pods})
+        is_alone = not died and cluster.deletions == self.deletions
+        assert not is_alone or len({pod[:3] for pod in cluster.pods if pod.owner != pod.seen_owner}) <= 1
+        assert len({pod.owner for pod in cluster.living}) == len({pod[:2] for pod in cluster.living})
 
-    def check_takeover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
-        """The takeover creates no pod, deletes none, and changes nothing on them but the owner."""
-        foo = cluster.items.get("foo")
-        if foo and identity.TAKEOVER in foo["metadata"]["annotations"] and move.verb != "ready":
+    def check_handover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
+        """The handover creates no pod, deletes none, and changes nothing on them but the owner."""
+        is_alone = (self.deaths, self.deletions) == (after.deaths, after.deletions)
+        if cluster.is_handing_over() and move.verb != "ready" and is_alone:
             assert sorted(pod[1:3] for pod in cluster.pods) == sorted(pod[1:3] for pod in after.pods), move
 
     def check_refusal(self, request: Request, cluster: Cluster, error: RolloutError) -> None:
@@ -376,7 +426,7 @@ def test_update_and_rollback_of_a_foo_where(foo, surge, unavailable):
                                  for size in range(4) for label in (None, "earlier", NEXT_LABEL)])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_and_rollback_of_a_replica_set(foo, surge, unavailable):
-    """Its selector stays; it adopts what next has left, and makes and deletes none."""
+    """Its selector stays, and matches the pods that it gets."""
     update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, **pace(surge, unavailable))
 
     Explorer(foo, update, dataclasses.replace(update, state=State.ROLLED_BACK))
@@ -387,3 +437,34 @@ def test_update_and_rollback_of_a_replica_set_whose_next_keeps_its_name(surge, u
     update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, next_name="bar", **pace(surge, unavailable))
 
     Explorer(rs(replicas=2), update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("size, deaths", [(1, 1), (2, 1), (3, 1), (2, 2)])
+def test_pods_that_die_during_the_handover(make, size, deaths):
+    """Whichever pod dies, and whenever the controller manager hears of it: in the end there are as many as asked for."""
+    foo = make(replicas=size)
+    update = dataclasses.replace(UPDATE, kind=Kind(foo["kind"]), **pace(size, 0))
+
+    Explorer(foo, update, deaths=deaths)
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("deaths", [0, 1])
+def test_a_next_that_somebody_deletes_without_its_pods_during_the_handover(make, deaths):
+    """foo adopts what it has not got yet; opened before it has them all, it would make pods beside them."""
+    foo = make(replicas=2)
+    update = dataclasses.replace(UPDATE, kind=Kind(foo["kind"]), **pace(2, 0))
+
+    Explorer(foo, update, deaths=deaths, deletions=1)
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("lag", [2, 3])
+def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
+    """It hears of several changes of controllers one after the other, and in between of pods."""
+    monkeypatch.setattr(simulated, "LONGEST_LAG", lag)
+    foo = make(replicas=2)
+    update = dataclasses.replace(UPDATE, kind=Kind(foo["kind"]), **pace(1, 0))
+
+    Explorer(foo, update, dataclasses.replace(update, state=State.ROLLED_BACK))

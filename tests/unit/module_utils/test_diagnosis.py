@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import diagnosis
 from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import Cause, causes
+from ansible_collections.baton.kubernetes.plugins.module_utils.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
-from ansible_collections.baton.kubernetes.plugins.module_utils.takeover import CLOSED
 
 Json = dict[str, t.Any]
 
@@ -592,7 +592,7 @@ def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created(
     assert (cause.kind, cause.reason) == ("admission", "FailedDelete")
 
 
-def test_a_template_that_is_closed_for_the_takeover_is_no_failure():
+def test_a_template_that_is_closed_for_the_handover_is_no_failure():
     assert diagnose(failure=f'pods "foo-" is forbidden: no PriorityClass with name {CLOSED} was found') == []
 
 

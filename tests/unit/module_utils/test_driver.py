@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.errors import Rol
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import Alone, SimulatedGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Delete, HandOver, Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
@@ -91,8 +91,12 @@ class Cluster(Alone):
     def log(self, pod, container, previous):
         return ["the last words"]
 
-    def orphans(self, selector):
-        return self.cluster.orphans(selector)
+    def live_pods(self, selector):
+        self.calls.append(("live_pods", selector))
+        return self.cluster.live_pods(selector)
+
+    def hand_over(self, write, may_go_on):
+        return len(write.pods) if self.write(write) else 0
 
     def why_absent(self, name):
         return f"there is a Deployment {name}"
@@ -120,7 +124,8 @@ def test_an_update_reports_every_step_and_how_it_ended():
     v2 = {"web": "myimage:v2"}
     assert actions(result) == [
         ("annotate", "foo", f"partner {NEXT}"), ("create", NEXT, v2), ("annotate", "foo", "updating, 0 desired"),
-        ("scale", NEXT, 1), ("scale", "foo", 0), ("rename", "foo", v2), ("delete", NEXT, None), ("restore", "foo", 1),
+        ("scale", NEXT, 1), ("scale", "foo", 0), ("rename", "foo", v2),
+        ("annotate", NEXT, "no pod is made for it any more"), ("hand over", NEXT, "foo"), ("delete", NEXT, None),
         ("annotate", "foo", "updated")]
     assert result["steps"][3] == {
         "action": "scale", "kind": "ReplicationController", "name": NEXT, "from": 0, "to": 1, "at": NOW}
@@ -162,8 +167,8 @@ def test_each_step_is_told_in_one_line_and_a_wait_when_none_was_told_just_now():
     assert lines == [
         f"annotate foo: partner {NEXT}", f"create {NEXT}: with myimage:v2", "annotate foo: updating, 0 desired",
         f"scale {NEXT}: 0 -> 1 replicas", f"waiting: {NEXT} 0/1 available, foo 1", "scale foo: 1 -> 0 replicas",
-        "rename foo: takes over myimage:v2", f"delete {NEXT}: its pods stay", "restore foo: 0 -> 1 replicas",
-        "annotate foo: updated"]
+        "rename foo: takes over myimage:v2", f"annotate {NEXT}: no pod is made for it any more",
+        f"hand over {NEXT}: 1 pod to foo", f"delete {NEXT}: it has no pods", "annotate foo: updated"]
 
 
 def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
@@ -346,7 +351,7 @@ def test_a_rollback_that_fails_too_says_both():
     assert error.next_command.endswith("state=rolled_back'")
 
 
-def test_a_takeover_is_not_rolled_back():
+def test_a_handover_is_not_rolled_back():
     cluster = troubled(rc(replicas=1))
     cluster.happens = lambda: cluster.cluster.settle() if not (cluster.cluster.controllers()["foo"].takeover) else None
 
@@ -440,7 +445,8 @@ def test_steps_of_one_of_many_share_events():
 
     ((reason, told),) = events
     assert reason == "RollingUpdate"
-    assert [part.split()[0] for part in told.split("; ")] == [step["action"] for step in result["steps"]]
+    assert [part.partition(": ")[0] for part in told.split("; ")] == [
+        f"{step['action']} {step['name']}" for step in result["steps"]]
 
 
 def test_no_event_where_none_is_wanted():
@@ -469,7 +475,7 @@ def test_the_sizes_are_told_from_the_beginning_to_the_end():
 
     sizes = [(each["phase"], *((each[who] or {}).get("replicas") for who in ("controller", "next"))) for each in result["sizes"]]
     assert sizes[0] == ("complete", 2, None) and sizes[-1] == ("complete", 2, None)
-    assert ("progressing", 1, 2) in sizes and ("taking_over", 0, None) in sizes
+    assert ("progressing", 1, 2) in sizes and ("taking_over", 2, None) in sizes
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", each["at"]) for each in result["sizes"])
     assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (2, 3)
 
@@ -567,12 +573,188 @@ def test_a_partner_that_was_not_heard_of_yet_is_looked_up_before_another_is_made
 
 
 def test_a_partner_that_is_known_not_to_be_there_is_not_looked_up():
-    """After the mark, whose absence was tested, nobody else makes one; after the takeover its end was heard of."""
+    """After the mark, whose absence was tested, nobody else makes one; after the handover its end was heard of."""
     cluster = Cluster(rc())
 
     cluster.run()
 
     assert ("look_up", NEXT) not in cluster.calls
+
+
+# The handover
+
+
+class Slow(Cluster):
+    """A cluster in which a hand-over is asked whether it may go on after each pod, and some pods refuse it."""
+
+    refuses = staticmethod(lambda: False)
+
+    def hand_over(self, write, may_go_on):
+        landed = 0
+        for pod in write.pods:
+            if not may_go_on():
+                break
+            self.clock.sleep(1)
+            landed += not self.refuses() and self.write(dataclasses.replace(write, pods=(pod,)))
+        return landed
+
+
+def handed_over(cluster):
+    return [(at, write) for at, write in cluster.writes if isinstance(write, HandOver)]
+
+
+def lists(cluster):
+    return [call for call in cluster.calls if call[0] == "live_pods"]
+
+
+def test_the_pods_are_listed_before_and_after_they_are_handed_over():
+    cluster = Cluster(rc())
+
+    cluster.run()
+
+    assert len(lists(cluster)) == 2
+    assert lists(cluster)[0][1].items() > {"app": "foo"}.items()
+
+
+@pytest.mark.parametrize("request_, items", [
+    (dataclasses.replace(UPDATE, next_name="bar"), [rc()]), (BACK, [old(2), new(1)]), (UPDATE, [rc(image="myimage:v2")]),
+], ids=["next_name", "a rollback", "nothing to do"])
+def test_the_pods_are_not_listed_where_none_is_handed_over(request_, items):
+    cluster = Cluster(*items)
+
+    cluster.run(request_)
+
+    assert lists(cluster) == []
+
+
+def test_pods_that_have_just_been_handed_over_are_not_listed_again_at_once():
+    cluster, lag = Cluster(rc()), []
+
+    def happens():
+        """The controller manager hears of pods seconds after they were handed over."""
+        if handed_over(cluster) and len(lag) < 10:
+            lag.append((cluster.clock.now, len(lists(cluster))))
+        else:
+            cluster.cluster.settle()
+
+    cluster.happens = happens
+    cluster.run()
+
+    at = handed_over(cluster)[0][0]
+    assert {listed for now, listed in lag if now < at + driver.LOOK_AT_PODS_AGAIN} == {1}
+    assert lag[-1][1] > 1
+
+
+def test_pods_that_refuse_it_are_handed_over_later_and_told_as_they_were():
+    cluster, tries = Slow(rc()), []
+    cluster.refuses = lambda: tries.append(1) or len(tries) == 2
+
+    result = cluster.run()
+
+    told = [(step["name"], step["from"], step["to"]) for step in result["steps"] if step["action"] == "hand over"]
+    assert told == [(NEXT, 2, "foo"), (NEXT, 1, "foo")]
+    assert {pod.owner for pod in cluster.cluster.pods} == {"uid of foo"}
+
+
+def test_a_handover_that_no_pod_takes_is_a_refused_write():
+    cluster, tries = Slow(rc()), []
+    cluster.refuses = lambda: tries.append(1) or len(tries) <= 3
+
+    result = cluster.run()
+
+    assert [step["from"] for step in result["steps"] if step["action"] == "hand over"] == [3]
+    assert [call[1] for call in cluster.calls if call[0] == "look_up"][-2:] == [NEXT, "foo"]
+
+
+def test_it_stops_in_the_middle_of_a_handover():
+    cluster = Slow(rc(replicas=9))
+
+    error = cluster.refusal(stop=lambda: "SIGTERM" if len(handed_over(cluster)) == 2 else "")
+
+    assert error.what == "stopped (SIGTERM)" and error.next_command == f"{ROLL} 'name=foo image=myimage:v2'"
+    assert len(handed_over(cluster)) == 2 and error.progress["steps"][-1]["from"] == 2
+
+
+def test_after_a_stop_the_same_task_hands_over_the_rest():
+    cluster = Slow(rc(replicas=9))
+    cluster.refusal(stop=lambda: "SIGTERM" if len(handed_over(cluster)) == 2 else "")
+
+    assert cluster.run()["msg"] == "foo is updated to myimage:v2: 9 of 9 replicas available"
+    assert len(handed_over(cluster)) == 9
+
+
+def test_a_handover_is_an_event_of_its_own_name():
+    cluster, events = Cluster(rc(replicas=1)), []
+    cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
+
+    cluster.run()
+
+    assert ("RollingUpdateHandOver", f"hand over {NEXT}: 1 pod to foo") in events
+
+
+def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
+    cluster, edits = Cluster(rc()), []
+
+    def edit_once(write):
+        if isinstance(write, HandOver) and not edits:
+            item = cluster.cluster.items["foo"]["spec"]["template"]
+            edits.append(cluster.patch("foo", "/spec/template", {**item, "spec": {
+                **item["spec"], "containers": [{"name": "web", "image": "myimage:v9"}]}}))
+        return not isinstance(write, HandOver) or len(edits) > 1 or edits.append(1)
+
+    cluster.allows = edit_once
+    result = cluster.run()
+
+    assert "somebody has applied another template to foo" in result["warnings"][-1]
+    assert ("restore", "foo", {"web": "myimage:v2"}) in actions(result)
+    assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
+
+
+def halfway():
+    """A client has died before it handed over the first pod."""
+    cluster = Cluster(old(0), new(3))
+    cluster.allows = lambda write: not isinstance(write, HandOver)
+    cluster.refusal()
+    cluster.allows, cluster.calls = lambda write: True, []
+    return cluster
+
+
+def test_a_next_that_was_not_heard_of_yet_is_looked_up_before_foo_is_opened():
+    """Another task, or the same one before a kill, has begun the handover; this one has just listed."""
+    cluster = halfway()
+    cluster.hidden.add(NEXT)
+
+    result = cluster.run()
+
+    assert cluster.calls[0] == ("look_up", NEXT) and len(cluster.calls) < 10
+    assert [step["action"] for step in result["steps"]] == ["hand over", "delete", "annotate"]
+
+
+def test_a_next_that_is_gone_is_looked_up_once():
+    cluster = halfway()
+    assert cluster.cluster.write(Delete(NEXT, {}))
+
+    result = cluster.run()
+
+    assert cluster.calls.count(("look_up", NEXT)) == 1 and cluster.calls[0] == ("look_up", NEXT)
+    assert [step["action"] for step in result["steps"]] == ["hand over", "annotate"]
+
+
+@pytest.mark.parametrize("request_, items, asks", [
+    (UPDATE, [rc()], True),
+    (UPDATE, [rc(replicas=0)], False),
+    (UPDATE, [old(), new()], False),
+    (UPDATE, [rc(image="myimage:v2")], False),
+    (dataclasses.replace(UPDATE, next_name="bar"), [rc()], False),
+    (BACK, [old(2), new(1)], False),
+], ids=["an update", "without pods", "one that has begun", "nothing to do", "next_name", "a rollback"])
+def test_whether_a_pod_may_change_its_controller_is_asked_before_the_first_write(request_, items, asks):
+    cluster, asked = Cluster(*items), []
+    cluster.refuse_hand_over = lambda controller: asked.append((controller.name, len(cluster.writes)))
+
+    cluster.run(request_)
+
+    assert asked == [("foo", 0)] * asks
 
 
 # The wanted template

@@ -53,9 +53,12 @@ class Cluster(Alone):
             self.cluster.settle()
         return set(self.controllers())
 
-    def orphans(self, selector):
+    def live_pods(self, selector):
         with self.lock:
-            return self.cluster.orphans(selector)
+            return self.cluster.live_pods(selector)
+
+    def hand_over(self, write, may_go_on):
+        return len(write.pods) if self.write(write) else 0
 
     def rules(self):
         self.asked["rules"] += 1

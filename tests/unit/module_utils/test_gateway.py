@@ -17,14 +17,14 @@ import urllib.parse
 import pytest
 from builders import new, rc, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import autoscaler, gateway, takeover
+from ansible_collections.baton.kubernetes.plugins.module_utils import autoscaler, gateway, handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import patched
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create, Delete, annotate, patch, scale
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create, Delete, HandOver, annotate, patch, scale
 
 BASE = "/api/v1/namespaces/default/replicationcontrollers"
 
@@ -161,7 +161,7 @@ def known(cluster, api):
 
 FOO = Controller.from_api(item())
 TO_2 = scale(FOO, 2).write
-DELETE = Delete("foo", "Orphan", {"uid": "uid of foo"})
+DELETE = Delete("foo", {"uid": "uid of foo"})
 
 
 # Requests
@@ -194,7 +194,7 @@ def test_every_request_proves_who_asks(known, api):
     (TO_2, ("PATCH", f"{BASE}/foo", "application/json-patch+json", list(TO_2.operations))),
     (Create(new()), ("POST", BASE, "application/json", new())),
     (DELETE, ("DELETE", f"{BASE}/foo", "application/json", {
-        "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan", "preconditions": {"uid": "uid of foo"}})),
+        "kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background", "preconditions": {"uid": "uid of foo"}})),
 ], ids=["a patch", "a creation", "a deletion with its policy and preconditions"])
 def test_a_write_is_one_request(known, api, write, expected):
     api.answers.append(shown("2", replicas=2))
@@ -261,7 +261,7 @@ def test_what_is_gone_when_it_is_looked_up_is_forgotten(known, api):
 
 
 ANNOTATE = patch(FOO, *annotate(FOO, {"a": "b"}))
-PARK = takeover.park(Request("foo"), FOO, Controller.from_api(new(3)), 3).write
+RENAME = handover.rename(Request("foo"), FOO, Controller.from_api(new(3)), 3).write
 CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
 
 
@@ -283,11 +283,11 @@ CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
     (TO_2, status(403, "ValidatingAdmissionPolicy 'x' denied request: no"), "the change of its size was refused (403)",
      "ValidatingAdmissionPolicy 'x' denied request: no"),
     (DELETE, status(403, "no"), "its deletion was refused (403)", "no"),
-    (PARK, status(403, "no"), "the change of its template was refused (403)", "no"),
+    (RENAME, status(403, "no"), "the change of its template was refused (403)", "no"),
     (ANNOTATE, status(403, "no"), "the change of its annotations was refused (403)", "no"),
 ], ids=["a value that makes no sense", "a manifest that makes no sense", "no such namespace", "a bad request", "no Status",
         "an empty body", "JSON of another kind", "a quota", "an admission", "an admission that says 422", "a policy",
-        "a deletion", "a takeover", "marks"])
+        "a deletion", "a handover", "marks"])
 def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, api, write, refused, what, why):
     api.answers.append(refused)
 
@@ -504,7 +504,7 @@ def test_a_server_that_comes_back_is_gone_on_with(known, api, monkeypatch):
 FOO_MARKED = Controller.from_api(item(annotations={"note": "x"}))
 MARK = patch(FOO, *annotate(FOO, {"a/b": "c"}))
 UNMARK = patch(FOO_MARKED, *annotate(FOO_MARKED, {"note": None}))
-BACKGROUND = Delete("foo", "Background", {"uid": "uid of foo", "resourceVersion": "1"})
+DELETE_EMPTY = Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
 LANDED = {
     "a size, as written": (TO_2, shown("2", replicas=2), True),
     "a size, as before": (TO_2, shown("1", replicas=3), False),
@@ -514,7 +514,7 @@ LANDED = {
     "an annotation, as before": (MARK, shown("1"), False),
     "an annotation removed, as written": (UNMARK, shown("2", annotations={}), True),
     "an annotation removed, as before": (UNMARK, shown("2", annotations={"note": "x"}), False),
-    "a deletion, as written": (BACKGROUND, status(404), True),
+    "a deletion, as written": (DELETE_EMPTY, status(404), True),
     "a deletion, under way": (DELETE, shown("2", deletionTimestamp="now"), True),
     "a deletion, of what was made anew since": (DELETE, shown("2", uid="another"), True),
     "a deletion, as before": (DELETE, shown("1"), False),
@@ -772,7 +772,6 @@ def test_what_may_not_be_seen_is_none(known, api):
     api.answers += [status(403)] * 4
 
     assert known.troubled_pods(FOO) == known.troubled_pods(FOO) == known.warnings() == []
-    assert known.orphans({"app": "foo"}) is None
     assert known.log("a", "web", previous=True) == []
 
 
@@ -937,20 +936,197 @@ def test_the_servers_clock_is_told_by_its_answers(known, api):
     assert abs(known.server_time() - time.time()) < 2
 
 
-def test_orphans_are_pods_without_a_controller_that_stay(known, api):
-    api.answers += [pods(pod("a"), pod("b", "uid of foo"), pod("c", deletionTimestamp="now"), **{"continue": "x"}),
-                    pods(pod("d"), {"metadata": {"name": "e"}})]
+def test_live_pods_are_those_that_have_not_ended_and_stay_with_their_owners(known, api):
+    api.answers += [pods(pod("a", uid="1"), pod("b", "uid of foo", uid="2", labels={"app": "foo"}),
+                         pod("c", uid="3", deletionTimestamp="now"), **{"continue": "x"}),
+                    pods({"metadata": {"name": "d", "uid": "4"}})]
 
-    assert known.orphans({"app": "foo"}) == 3
+    assert known.live_pods({"app": "foo"}) == (
+        Pod("a", "1", {}, ""), Pod("b", "2", {"app": "foo"}, "uid of foo"), Pod("d", "4", {}, ""))
     _method, path, headers, _body = api.requests[0]
-    assert "labelSelector=app%3Dfoo" in path and "status.phase%21%3DFailed" in path
+    assert "labelSelector=app%3Dfoo" in path and "status.phase%21%3DFailed" in path and "status.phase%21%3DSucceeded" in path
     assert "as=PartialObjectMetadataList" in headers["Accept"]
 
 
 def test_no_pods_at_all_may_be_a_null(known, api):
     api.answers.append(answer({"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": None}))
 
-    assert known.orphans({"app": "foo"}) == 0
+    assert known.live_pods({"app": "foo"}) == ()
+
+
+def test_live_pods_that_may_not_be_seen_are_an_error(known, api):
+    """Without them a handover would take itself for done."""
+    api.answers.append(status(403, 'User "x" cannot list resource "pods"'))
+
+    with pytest.raises(RolloutError) as error:
+        known.live_pods({"app": "foo"})
+
+    assert (error.value.what, error.value.where) == ("permission denied (403)", "namespace default")
+
+
+# Pods change their controller
+
+TAKER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar", "uid": "uid of bar", "controller": True}
+POD = answer({"kind": "PartialObjectMetadata", "metadata": {}})
+
+
+def to_bar(*names):
+    return HandOver(tuple(Pod(name, f"uid of {name}", {}, "uid of foo") for name in names), "uid of foo", TAKER, {})
+
+
+def going_on():
+    return True
+
+
+def patched_pods(api):
+    return [path.rpartition("/")[2] for method, path in api.sent if method == "PATCH"]
+
+
+def test_each_pod_is_handed_over_by_one_patch(known, api):
+    api.answers += [POD] * 2
+    write = to_bar("a", "b")
+
+    assert known.hand_over(write, going_on) == 2
+    assert [(method, path, body) for method, path, _headers, body in api.requests] == [
+        ("PATCH", f"/api/v1/namespaces/default/pods/{each.name}", list(each.operations)) for each in write.patches()]
+    headers = api.requests[0][2]
+    assert headers["Content-Type"] == "application/json-patch+json" and "as=PartialObjectMetadata;" in headers["Accept"]
+
+
+@pytest.mark.parametrize("refused", [
+    status(404, "not found"), status(409, "the object has been modified"), status(422, "testing value failed"),
+    cut, half, status(504),
+], ids=["it is gone", "a conflict", "it is another pod, or another's", "no answer", "half an answer", "504"])
+def test_a_pod_that_cannot_be_handed_over_now_is_left_for_the_next_look(known, api, refused):
+    api.answers += [POD, refused, POD]
+
+    assert known.hand_over(to_bar("a", "b", "c"), going_on) == 2
+    assert patched_pods(api) == ["a", "b", "c"] and len(api.sent) == 3
+
+
+@pytest.mark.parametrize("refused, reason", [
+    (status(403, 'pods "b" is forbidden: cannot set blockOwnerDeletion in this case'), "cannot set blockOwnerDeletion"),
+    (status(403, 'pods "b" is forbidden: User "x" cannot patch resource "pods"'), "cannot patch"),
+    (status(422, 'admission webhook "w" denied the request: keep'), "keep"),
+    (status(422, "metadata.ownerReferences: Invalid", **CAUSES), "Invalid"),
+], ids=["an admission plugin", "no permission", "a webhook", "it makes no sense"])
+def test_a_pod_that_may_not_be_handed_over_is_named_with_the_reason(known, api, refused, reason):
+    api.answers += [POD, refused, POD]
+
+    with pytest.raises(RolloutError) as error:
+        known.hand_over(to_bar("a", "b", "c"), going_on)
+
+    assert error.value.what.startswith("the pod b may not get another controller (4") and reason in error.value.why
+    assert error.value.where == "namespace default" and "docs/permissions.md" in error.value.next_command
+    assert patched_pods(api) == ["a", "b"]
+
+
+def test_credentials_that_have_ended_are_no_fault_of_a_pod(known, api):
+    api.answers += [status(401, "Unauthorized")] * 2
+
+    with pytest.raises(RolloutError, match="the API server does not accept the credentials"):
+        known.hand_over(to_bar("a"), going_on)
+
+
+def test_a_server_that_has_too_much_to_do_gets_the_patch_again(known, api):
+    api.answers += [status(429), status(503), POD]
+
+    assert known.hand_over(to_bar("a"), going_on) == 1
+    assert patched_pods(api) == ["a"] * 3
+
+
+def test_many_pods_are_handed_over_on_several_connections(known, api):
+    names = [f"pod-{number}" for number in range(3 * gateway.PODS_PER_CONNECTION)]
+    clients = set()
+
+    def slow(handler, query):
+        clients.add(handler.client_address)
+        time.sleep(0.01)
+        POD(handler, query)
+
+    api.answers += [slow] * len(names)
+
+    assert known.hand_over(to_bar(*names), going_on) == len(names)
+    assert sorted(patched_pods(api)) == sorted(names)
+    assert len(clients) >= 3
+
+
+def test_a_handover_ends_early_where_it_may_not_go_on(known, api, monkeypatch):
+    monkeypatch.setattr(gateway, "TURN", 0.02)
+    asked = []
+
+    def slow(handler, query):
+        api.closing.wait(0.05)
+        POD(handler, query)
+
+    api.answers += [slow] * 20
+
+    landed = known.hand_over(to_bar(*map(str, range(20))), lambda: asked.append(1) or len(asked) < 3)
+
+    assert 0 < landed == len(patched_pods(api)) < 10 and len(asked) == 3
+
+
+def test_a_lease_that_is_lost_ends_a_handover_with_its_error(known, api, monkeypatch):
+    monkeypatch.setattr(gateway, "TURN", 0.02)
+
+    def slow(handler, query):
+        api.closing.wait(0.05)
+        POD(handler, query)
+
+    def lose():
+        raise RolloutError("another task has the Lease")
+
+    api.answers += [slow] * 20
+
+    with pytest.raises(RolloutError, match="another task has the Lease"):
+        known.hand_over(to_bar(*map(str, range(20))), lose)
+
+    assert len(patched_pods(api)) < 10
+
+
+# Whether they may, before the first write
+
+
+LISTED = pods(pod("a", "uid of foo", uid="1", labels={"app": "foo"}))
+
+
+def test_a_dry_run_with_one_pod_tells_that_it_may_be_handed_over(known, api):
+    api.answers += [LISTED, POD]
+
+    known.refuse_hand_over(FOO)
+
+    assert api.sent == [("GET", "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=1"),
+                        ("PATCH", "/api/v1/namespaces/default/pods/a?dryRun=All")]
+    taker = api.requests[1][3][-1]["value"]
+    assert taker["blockOwnerDeletion"] and taker["controller"] and taker["uid"] not in ("uid of foo", "")
+
+
+@pytest.mark.parametrize("refused, reason", [
+    (status(403, 'pods "a" is forbidden: cannot set blockOwnerDeletion in this case'), "cannot set blockOwnerDeletion"),
+    (status(422, 'admission webhook "w" denied the request: keep'), "keep"),
+], ids=["an admission plugin", "a webhook"])
+def test_a_dry_run_that_is_refused_is_an_error_before_anything_is_changed(known, api, refused, reason):
+    api.answers += [LISTED, refused]
+
+    with pytest.raises(RolloutError) as error:
+        known.refuse_hand_over(FOO)
+
+    assert error.value.what.startswith("the pod a may not get another controller (4") and reason in error.value.why
+    assert error.value.next_command.endswith("nothing was changed")
+
+
+@pytest.mark.parametrize("answers", [
+    [pods()], [status(403)], [pods(pod("a", "uid of another", uid="1"))], [pods(pod("a", uid="1"))],
+    [LISTED, status(404)], [LISTED, status(409)], [LISTED, status(422, "testing value failed")],
+    [LISTED, status(400, "admission webhook does not support dry run")],
+], ids=["no pod", "pods may not be seen", "a pod of another", "a pod of nobody", "it is gone", "a conflict", "it is another one's",
+        "a webhook that takes no dry run"])
+def test_what_a_dry_run_cannot_tell_is_no_reason_to_refuse(known, api, answers):
+    api.answers += answers
+
+    known.refuse_hand_over(FOO)
+
+    assert len(api.sent) == len(answers)
 
 
 NO = status(404)
@@ -1009,5 +1185,14 @@ def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
 
     assert simulated.stored_template(Request("foo", template={"spec": {}}), FOO) == template()
     assert simulated.why_absent("foo") == "there is no namespace default"
-    assert simulated.troubled_pods(FOO) == [] and simulated.orphans({"app": "foo"}) == 0
+    assert simulated.troubled_pods(FOO) == [] and len(simulated.live_pods({"app": "foo"})) == 3
     assert simulated.look_up("foo") is None and len(api.sent) == 6
+
+
+def test_check_mode_hands_over_pods_in_memory(known, api):
+    simulated = SimulatedGateway(known, lambda seconds: None)
+
+    assert simulated.hand_over(to_bar("0", "1"), going_on) == 2
+    assert sorted(pod.owner for pod in simulated.live_pods({"app": "foo"})) == ["uid of bar", "uid of bar", "uid of foo"]
+    assert simulated.hand_over(dataclasses.replace(to_bar("0"), giver="uid of nobody"), going_on) == 0
+    assert simulated.refuse_hand_over(FOO) is None and api.sent == []

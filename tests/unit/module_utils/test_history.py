@@ -32,7 +32,7 @@ class World(Alone):
 
     def __init__(self, *items):
         self.cluster = SimulatedCluster(items)
-        self.controllers, self.orphans = self.cluster.controllers, self.cluster.orphans
+        self.controllers, self.live_pods = self.cluster.controllers, self.cluster.live_pods
         self.dies_at, self.after = None, False
         self.may_list, self.denied, self.allowed = True, "", None
         self.lists, self.writes = 0, 0
@@ -77,6 +77,9 @@ class World(Alone):
         if self.writes == self.dies_at:
             raise Killed
         return landed
+
+    def hand_over(self, write, may_go_on):
+        return len(write.pods) if self.write(write) else 0
 
     def roll(self, **params):
         return driver.run(Request.from_params({"name": "foo", **params}), self, self.clock)

@@ -12,7 +12,7 @@ from builders import BACK, LABEL, NEXT, UPDATE, look, new, old, rc, record
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, expected_next, observe, own_label
+from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, Pod, expected_next, observe, own_label
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
 
 KEPT = dataclasses.replace(UPDATE, next_name="bar")
@@ -102,12 +102,57 @@ def test_a_number_that_somebody_has_broken_is_as_good_as_missing(text, expected)
 
 
 @pytest.mark.parametrize("text, expected", [
-    ('{"outcome": "updated"}', {"outcome": "updated"}), ("{", {}), ("[]", {}), ("3", {}), ("null", {}), ("", {})])
+    ('{"outcome": "updated"}', {"outcome": "updated"}), ("{", {}), ("[]", {}), ("3", {}), ("null", {}), ("", {}),
+    ("[" * 100_000, {}), ('{"a":' * 50_000, {}), ("9" * 5000, {})],
+    ids=["it is one", "half of it", "a list", "a number", "null", "nothing", "nested lists", "nested objects", "a huge number"])
 def test_a_record_that_somebody_has_broken_is_as_good_as_missing(text, expected):
     it = controller(annotations={identity.LAST_ROLLOUT: text, identity.TAKEOVER: text})
 
     assert it.last_rollout == expected
-    assert (it.takeover or {}) == expected
+    assert it.takeover is None
+
+
+MARK = {"next": NEXT, "uid": "u", "label": "l", "replicas": 3, "from": {"web": "myimage:v1"}, "request": "r", "template": "t"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"replicas": 0}, {"replicas": 2**31 - 1}, {"from": {}}, {"priorityClassName": None},
+                                     {"priorityClassName": "high"}], ids=str)
+def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
+    it = controller(annotations={identity.TAKEOVER: identity.canonical({**MARK, **changes})})
+
+    assert it.takeover == {**MARK, **changes}
+
+
+@pytest.mark.parametrize("changes", [
+    *({field: None} for field in MARK), *({field: ["x"]} for field in MARK), {"priorityClassName": ["x"]}, {"replicas": "3"},
+    {"replicas": True}, {"replicas": 3.0}, {"replicas": -1}, {"replicas": 2**31}, {"replicas": 10**400},
+], ids=lambda changes: str(changes)[:40])
+def test_a_mark_of_a_handover_that_somebody_has_broken_is_none(changes):
+    it = controller(annotations={identity.TAKEOVER: identity.canonical({**MARK, **changes})})
+
+    assert it.takeover is None and it.is_marked
+
+
+@pytest.mark.parametrize("kind, version", [(Kind.REPLICATION_CONTROLLER, "v1"), (Kind.REPLICA_SET, "apps/v1")])
+def test_the_reference_of_what_it_controls(kind, version):
+    assert Controller.from_api(rc(), kind).reference == {
+        "apiVersion": version, "kind": str(kind), "name": "foo", "uid": "uid of foo", "controller": True}
+
+
+# Pods
+
+ANOTHER, OWNER = {"kind": "App", "name": "app", "uid": "uid of app"}, {"name": "foo", "uid": "uid of foo", "controller": True}
+
+
+@pytest.mark.parametrize("metadata, expected", [
+    ({}, Pod("a", "u", {}, "")),
+    ({"labels": None, "ownerReferences": None}, Pod("a", "u", {}, "")),
+    ({"labels": {"app": "foo"}, "ownerReferences": [OWNER]}, Pod("a", "u", {"app": "foo"}, "uid of foo")),
+    ({"ownerReferences": [ANOTHER, {**ANOTHER, "controller": False}, OWNER]}, Pod("a", "u", {}, "uid of foo", position=2)),
+    ({"ownerReferences": [ANOTHER]}, Pod("a", "u", {}, "")),
+], ids=["of nobody", "nulls", "of one", "other owners come first", "only of others"])
+def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
+    assert Pod.from_api({"name": "a", "uid": "u", **metadata}) == expected
 
 
 @pytest.mark.parametrize("it, marked, is_next, partner, uid", [
@@ -136,10 +181,10 @@ def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_
 # Which controller is next
 
 V3_NAME = expected_next(V3, controller())[0]
-TAKEN_OVER = old(0, marks={identity.TAKEOVER: f'{{"next": "{NEXT}"}}', identity.PARTNER: None})
+RENAMED = old(0, marks={identity.TAKEOVER: identity.canonical(MARK), identity.PARTNER: None})
 NEXT_IS = {
     "nobody": (UPDATE, [rc(), rc("other")], None),
-    "the one that the takeover mark names": (V3, [TAKEN_OVER, new(3), new(name=V3_NAME)], NEXT),
+    "the one that the mark of the handover names": (V3, [RENAMED, new(3), new(name=V3_NAME)], NEXT),
     "the one that foo names, before any other": (KEPT, [old(), rc("bar"), new()], NEXT),
     "the one that the user names": (KEPT, [rc(), rc("bar"), new(name="foo-x")], "bar"),
     "the one that this request would make": (UPDATE, [rc(), rc(NEXT), new(name="foo-x")], NEXT),

@@ -16,14 +16,14 @@ from builders import BACK, LABEL, NEXT, NOW, UPDATE, apply, assumed, ended, look
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils import handover, identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, expected_next
 from ansible_collections.baton.kubernetes.plugins.module_utils.planner import plan
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create, Delete, Done, Patch, Step
-from ansible_collections.baton.kubernetes.plugins.module_utils.takeover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size
 
 KEPT = dataclasses.replace(UPDATE, next_name="bar")
@@ -103,9 +103,9 @@ FORWARD = {
         (paused(AT_TWO), [old(2, marks=PAUSED_AT["1"]), new(1)], ("annotate", "foo", 0, "updating, 0 desired")),
     "pause_at: none any more, goes on without the mark":
         (UPDATE, [old(2, marks=PAUSED_AT["1"]), new(1)], ("annotate", "foo", 0, "updating, 0 desired")),
-    "pause_at 100%: before the takeover":
+    "pause_at 100%: before the handover":
         (paused(ALL_NEW), [old(0), new(3)], ("annotate", "foo", None, "paused at 3 of 3")),
-    "pause_at 100%: the takeover comes without it":
+    "pause_at 100%: the handover comes without it":
         (UPDATE, [old(0, marks=PAUSED_AT["3"]), new(3)], ("rename", "foo", V1, V2)),
     "yes, -, else: mark foo, with the size of then as the goal":
         (UPDATE, [rc()], ("annotate", "foo", None, f"partner {NEXT}")),
@@ -134,8 +134,8 @@ FORWARD = {
         (KEPT, [bar(3)], ("annotate", "bar", "3 desired", "updated")),
     "-, yes, next_name given, template as wanted, no marks: done, that update has ended":
         (KEPT, [rc("bar", image="myimage:v2")], ("done", "bar already has the wanted template, and foo is gone")),
-    "yes, -, else: another controller selects the pods, and with next_name no pod is ever without an owner":
-        (KEPT, [rc(), rc("rival")], ("annotate", "foo", None, "partner bar")),
+    "yes, -, else: other controllers that select the same pods make no difference":
+        (UPDATE, [rc(), rc("canary"), rc("apart", label="another")], ("annotate", "foo", None, f"partner {NEXT}")),
     "yes, yes, next is being deleted: wait":
         (UPDATE, [old(0), new(3, deletionTimestamp=NOW)], ("wait", f"{NEXT} is gone")),
     "yes, yes, somebody deletes foo: wait until one of the rows without foo holds":
@@ -175,13 +175,15 @@ FORWARD = {
         (UPDATE, [old(3), new(5)], ("scale", NEXT, 5, 3)),
     "yes (0), yes, not all available: wait":
         (UPDATE, [old(0), new(3, available=2)], ("wait", f"{NEXT} 2/3 available, foo 0")),
-    "yes (0), yes (all available), no next_name: takeover":
+    "yes (0), yes (all available), no next_name: handover":
         (UPDATE, [old(0), new(3)], ("rename", "foo", V1, V2)),
+    "yes (0), yes (all available), no next_name: others that select the same pods make no difference":
+        (UPDATE, [old(0), new(3), rc("canary")], ("rename", "foo", V1, V2)),
     "yes (0), yes (all available), no next_name: not while a pod of foo is there":
         (UPDATE, [old(0, current=1), new(3)], ("wait", f"{NEXT} 3/3 available, foo 1")),
     "yes (0), yes (all available), next_name given: delete foo":
         (KEPT, [foo_of_bar(0), bar(3)], ("delete", "foo", 0, None)),
-    "yes (0), yes, desired 0: takeover at once":
+    "yes (0), yes, desired 0: handover at once":
         (UPDATE, [old(0, desired=0), new(0, 0, desired=0)], ("rename", "foo", V1, V2)),
     "yes, yes, a next that lost a race and has no pods: it goes":
         (UPDATE, [old(), new(), new(name="foo-loser", image="myimage:v3")], ("delete", "foo-loser", 0, None)),
@@ -235,10 +237,7 @@ DELETE = "kubectl -n default get rc {0} -o yaml (delete it only if its pods are 
 OWNED = {"ownerReferences": [{"kind": "DeploymentConfig", "name": "web", "controller": True}]}
 LEFT_BY_KUBECTL = {"kubectl.kubernetes.io/next-controller-id": "bar", "kubectl.kubernetes.io/original-replicas": "4"}
 
-REPAIR = ("set the label kubernetes.io/deployment of selector and template to that of the pods, and replicas to their number; when "
-          "it has them all, remove priorityClassName from the template")
-RIVAL = ("its pods also match the selector of rival, which would take them at the takeover: give next_name, so that there is "
-         "none")
+REPAIR = "when its status counts all pods, remove priorityClassName from the template"
 
 
 REFUSED = {
@@ -295,19 +294,14 @@ REFUSED = {
     "foo is being deleted":
         (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
          "kubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}' if it does not go"),
-    "foo's template is closed and the mark of the takeover is gone":
-        (BACK, [closed()], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its template "
-         f"is closed by the priority class {CLOSED}, and pods may be without an owner", "",
+    "foo's template is closed and the mark of the handover is gone":
+        (BACK, [closed()], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a handover: its template "
+         f"is closed by the priority class {CLOSED}, so that no pod that dies is replaced", "",
          f"kubectl -n default edit rc foo: {REPAIR}"),
-    "foo's template is closed, the mark of the takeover is gone, and next is there":
-        (BACK, [closed(), new(3)], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a takeover: its "
-         f"template is closed by the priority class {CLOSED}, and pods may be without an owner", "",
+    "foo's template is closed, the mark of the handover is gone, and next is there":
+        (BACK, [closed(), new(3)], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a handover: its "
+         f"template is closed by the priority class {CLOSED}, so that no pod that dies is replaced", "",
          f"kubectl -n default delete rc {NEXT} --cascade=orphan; kubectl -n default edit rc foo: {REPAIR}"),
-    "yes, -, else: another controller selects the pods that next would have":
-        (UPDATE, [rc(), rc("rival"), rc("apart", label="another")], RIVAL, "",
-         f"{ROLL} 'name=foo next_name={NEXT} image=myimage:v2'"),
-    "yes (0), yes (all available), no next_name: another controller selects the pods":
-        (UPDATE, [old(0), new(3), rc("rival")], RIVAL, "", f"{ROLL} 'name=foo next_name={NEXT} image=myimage:v2'"),
     "yes, -, else: the deployment label's key is one that the user has given a value":
         (COLORED, [colored("blue")],
          "the label kubernetes.io/color=blue is the controller's own: the update would give it another value; choose another "
@@ -356,13 +350,18 @@ def test_refused(request_, items, what, why, next_command):
     assert isinstance(error, NoSuchController) == (what == "there is no such ReplicationController")
 
 
+def with_pods(seen, cluster):
+    """With the pods, where it depends on them."""
+    return dataclasses.replace(seen, pods=cluster.live_pods({"app": "foo"})) if handover.needs_pods(seen) else seen
+
+
 def stages(request, *items):
     """Each state that a task meets on a cluster where everything happens at once, with what it decides there."""
     cluster = SimulatedCluster(items)
     while True:
         items = list(cluster.items.values())
         try:
-            decision = decide(request, *items)
+            decision = plan(request, with_pods(look(request, *items), cluster))
         except RolloutError as error:
             yield items, error
             return
@@ -386,7 +385,7 @@ def annotations(items, name="foo"):
     return items[name]["metadata"]["annotations"]
 
 
-def test_a_whole_update_ends_with_the_takeover():
+def test_a_whole_update_ends_with_the_handover():
     lines, items = play(UPDATE, rc(replicas=2))
 
     assert lines == [
@@ -395,8 +394,9 @@ def test_a_whole_update_ends_with_the_takeover():
         ("annotate", "foo", 0, "updating, 0 desired"),
         ("scale", NEXT, 0, 1), ("scale", "foo", 2, 1), ("scale", NEXT, 1, 2), ("scale", "foo", 1, 0),
         ("rename", "foo", V1, V2),
-        ("delete", NEXT, 2, None),
-        ("restore", "foo", 0, 2),
+        ("annotate", NEXT, None, "no pod is made for it any more"),
+        ("hand over", NEXT, 2, "foo"),
+        ("delete", NEXT, 0, None),
         ("annotate", "foo", "taking over", "updated"),
     ]
     assert items.keys() == {"foo"}
@@ -431,14 +431,14 @@ def test_a_whole_rollback_trades_places_and_ends_without_next():
     assert annotations(items) == {identity.LAST_ROLLOUT: record("rolled_back", "myimage:v2", "myimage:v1")}
 
 
-@pytest.mark.parametrize("request_", [UPDATE, KEPT, RESTART], ids=["takeover", "next_name", "restarted"])
+@pytest.mark.parametrize("request_", [UPDATE, KEPT, RESTART], ids=["handover", "next_name", "restarted"])
 def test_going_on_after_a_turn_each_way_ends_as_if_undisturbed(request_):
     back = dataclasses.replace(request_, state=State.ROLLED_BACK)
     _lines, items = play(request_, rc())
     cluster = SimulatedCluster([rc()])
     for wish, steps in ((request_, 6), (back, 4), (request_, 4), (back, 2), (request_, 0)):
         for _step in range(steps):
-            decision = plan(wish, look(wish, *cluster.items.values()))
+            decision = plan(wish, with_pods(look(wish, *cluster.items.values()), cluster))
             assert not isinstance(decision, Step) or cluster.write(decision.write)
             cluster.settle()
 
@@ -448,10 +448,10 @@ def test_going_on_after_a_turn_each_way_ends_as_if_undisturbed(request_):
     assert {name: annotations(again, name) for name in again} == {name: annotations(items, name) for name in items}
 
 
-def test_a_rollback_after_the_point_of_no_return_finishes_the_takeover_and_says_how_to_go_back():
-    parked = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
+def test_a_rollback_after_the_point_of_no_return_finishes_the_handover_and_says_how_to_go_back():
+    renamed = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
 
-    lines, items = play(BACK, *parked)
+    lines, items = play(BACK, *renamed)
 
     assert lines[-2:] == [
         ("annotate", "foo", "taking over", "updated"),
@@ -461,20 +461,20 @@ def test_a_rollback_after_the_point_of_no_return_finishes_the_takeover_and_says_
     assert annotations(items) == {identity.LAST_ROLLOUT: ended(UPDATE)}
 
 
-def test_an_update_to_a_third_image_during_the_takeover_finishes_it_first():
-    parked = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
+def test_an_update_to_a_third_image_during_the_handover_finishes_it_first():
+    renamed = apply(decide(UPDATE, old(0), new(3)), old(0), new(3)).values()
 
-    lines, items = play(V3, *parked)
+    lines, items = play(V3, *renamed)
 
     assert ("annotate", "foo", "taking over", "updated") in lines
     assert items["foo"]["spec"]["template"]["spec"] == template("myimage:v3")["spec"]
     assert annotations(items) == {identity.LAST_ROLLOUT: ended(V3, "myimage:v2", "myimage:v3")}
 
 
-def test_an_update_of_nothing_takes_over_nothing():
+def test_an_update_of_nothing_hands_over_nothing():
     lines, items = play(UPDATE, rc(replicas=0))
 
-    assert [line[0] for line in lines] == ["annotate", "create", "annotate", "rename", "delete", "restore", "annotate"]
+    assert [line[0] for line in lines] == ["annotate", "create", "annotate", "rename", "annotate", "delete", "annotate"]
     assert items["foo"]["spec"]["replicas"] == 0 and items["foo"]["spec"]["template"]["spec"] == template("myimage:v2")["spec"]
 
 
@@ -613,7 +613,7 @@ def test_marks_on_both_name_the_other_and_tell_the_direction():
 
 @pytest.mark.parametrize("room, action", [(1100, "annotate"), (500, "error"), (0, "error")])
 def test_marks_that_would_not_all_fit_are_refused_before_the_first(room, action):
-    """The API server takes 256 KiB of annotations, keys included; the takeover's mark is the longest and comes last."""
+    """The API server takes 256 KiB of annotations, keys included; the handover's mark is the longest and comes last."""
     foo = rc(annotations={"note": "x" * (256 * 1024 - room - len("note"))})
 
     if action == "error":
@@ -703,15 +703,16 @@ def test_the_first_step_in_sizes_is_as_large_as_allowed(surge, unavailable, expe
 
 # What the steps assume
 
+PRIORITY = "/spec/template/spec/priorityClassName"
 MARKS = st.fixed_dictionaries({}, optional={mark: st.none() for mark in identity.MARKS[:4]})
 SIZE = st.integers(0, 4)
 MARKED = {"goal": st.sampled_from([0, 3]), "marks": MARKS, "observed": st.booleans()}
 FOO = st.one_of(st.builds(rc, replicas=SIZE), st.builds(old, SIZE, available=SIZE, current=SIZE, **MARKED))
 ANY_NEXT = st.none() | st.builds(new, SIZE, available=SIZE, current=SIZE, **MARKED)
-TAKEOVER = st.sampled_from([items for items, _decision in stages(UPDATE, old(0), new(3))])
+HANDOVER = st.sampled_from([items for items, _decision in stages(UPDATE, old(0), new(3))])
 
 
-@given(st.sampled_from([UPDATE, BACK, RESTART]), TAKEOVER | st.tuples(FOO, ANY_NEXT))
+@given(st.sampled_from([UPDATE, BACK, RESTART]), HANDOVER | st.tuples(FOO, ANY_NEXT))
 def test_every_write_is_refused_when_what_it_was_planned_for_has_changed(request_, items):
     """The object itself, the size where size, selector or template are written, and each mark of the update."""
     items = [item for item in items if item]
@@ -730,17 +731,15 @@ def test_every_write_is_refused_when_what_it_was_planned_for_has_changed(request
 def changes_that_matter(step):
     yield lambda item: with_metadata(item, uid="another")
     if isinstance(step.write, Delete):
-        if step.write.policy == "Background":
-            yield lambda item: with_metadata(item, resourceVersion="2")
+        yield lambda item: with_metadata(item, resourceVersion="2")
         return
     assert isinstance(step.write, Patch)
     written = {each["path"] for each in step.write.operations if each["op"] != "test"}
     if written & {"/spec/replicas", "/spec/selector", "/spec/template"}:
         yield lambda item: {**item, "spec": {**item["spec"], "replicas": item["spec"]["replicas"] + 1}}
-    if "/spec/template/spec/priorityClassName" in written:
+    if any(each["path"] == PRIORITY and each.get("value") != CLOSED for each in step.write.operations if each["op"] != "test"):
         yield lambda item: {**item, "spec": {**item["spec"], "template": template(priorityClassName="another")}}
-    marks = [identity.TAKEOVER] if step.action == "restore" and step.before == 0 else identity.MARKS
-    for mark in marks:
+    for mark in identity.MARKS:
         yield lambda item, mark=mark: with_metadata(
             item, annotations={**item["metadata"]["annotations"], mark: "changed by another client"})
 
@@ -758,14 +757,12 @@ def test_scaling_assumes_the_object_the_size_and_every_mark():
     }
 
 
-@pytest.mark.parametrize("request_, items, policy, preconditions", [
-    (KEPT, [foo_of_bar(0), bar(3)], "Background", {"uid": "uid of foo", "resourceVersion": "1"}),
-    (BACK, [old(3, 3), new(0, 0)], "Background", {"uid": f"uid of {NEXT}", "resourceVersion": "1"}),
+@pytest.mark.parametrize("request_, items, preconditions", [
+    (KEPT, [foo_of_bar(0), bar(3)], {"uid": "uid of foo", "resourceVersion": "1"}),
+    (BACK, [old(3, 3), new(0, 0)], {"uid": f"uid of {NEXT}", "resourceVersion": "1"}),
 ], ids=["foo when next keeps its name", "next after a rollback"])
-def test_a_controller_without_pods_is_deleted_if_nothing_about_it_has_changed(request_, items, policy, preconditions):
-    write = decide(request_, *items).write
-
-    assert (write.policy, write.preconditions) == (policy, preconditions)
+def test_a_controller_without_pods_is_deleted_if_nothing_about_it_has_changed(request_, items, preconditions):
+    assert decide(request_, *items).write.preconditions == preconditions
 
 
 # Commands to type that were wrong once
@@ -819,7 +816,7 @@ FROZEN = scaler({"behavior": None, "minReplicas": 2})
     (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(), new()], scaler(), ("scale", NEXT, 0, 1)),
     (dataclasses.replace(UPDATE, autoscaler="refuse"), [rc(image="myimage:v2")], scaler(),
      ("done", "foo already has the wanted template")),
-], ids=["not before a size changes", "before the first size", "once", "before the takeover", "restored before the marks go",
+], ids=["not before a size changes", "before the first size", "once", "before the handover", "restored before the marks go",
         "one that is at work stays so", "nothing to do", "on the way back", "ignored", "refused only if there is something to do"])
 def test_an_autoscaler_does_nothing_while_the_update_lasts(request_, items, autoscaler, expected):
     assert summary(decide(request_, *items, autoscaler=autoscaler)) == expected

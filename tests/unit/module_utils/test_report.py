@@ -36,8 +36,8 @@ def foo_of_bar(replicas=3, goal=0):
     return old(replicas, goal, marks={identity.PARTNER: "bar", identity.PARTNER_UID: "uid of bar"})
 
 
-def taking_over(**changes):
-    """foo after the first step of the takeover, and its next controller."""
+def taking_over():
+    """foo after the first step of the handover, and its next controller."""
     before = [old(0), new(3)]
     items = apply(plan(UPDATE, look(UPDATE, *before)), *before)
     return [items["foo"], items[NEXT]]
@@ -61,7 +61,7 @@ STANDS = {
         ([old(2, 3, available=1, marks={identity.LAST_ROLLOUT: record("rolling back")}), new(1, 0)],
          ("progressing", "back", FOO, V2_OF_3, 3, NOW, None)),
     "taking over":
-        (taking_over(), ("taking_over", "forward", numbers("foo", 0, 0, "myimage:v2"), numbers(NEXT, 3, 3, "myimage:v2"), 3,
+        (taking_over(), ("taking_over", "forward", numbers("foo", 3, 0, "myimage:v2"), numbers(NEXT, 3, 3, "myimage:v2"), 3,
                          NOW, None)),
     "foo is gone, next is there":
         ([new(1)], ("progressing", "forward", None, V2_OF_3, 3, NOW, None)),
@@ -142,7 +142,7 @@ def test_a_resumed_command_goes_on_where_the_rollout_stands():
     (taking_over(), [rc(image="myimage:v2")], "myimage:v1", "myimage:v2"),
     ([rc()], [rc("bar", image="myimage:v2")], "myimage:v1", "myimage:v2"),
     ([new(3)], [rc(image="myimage:v2")], "myimage:v2", "myimage:v2"),
-], ids=["an update", "resumed in the takeover", "next keeps its name", "foo was gone"])
+], ids=["an update", "resumed in the handover", "next keeps its name", "foo was gone"])
 def test_images_before_and_after(start, end, before, after):
     assert report.images(look(KEPT, *start), look(KEPT, *end)) == {"before": {"web": before}, "after": {"web": after}}
 
@@ -199,7 +199,7 @@ def test_the_diff_is_of_the_template_and_says_the_same_of_both():
 
 
 def step(action, before=None, after=None):
-    return Step(action, "foo", Delete("foo", "Orphan", {}), before, after)
+    return Step(action, "foo", Delete("foo", {}), before, after)
 
 
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
@@ -213,8 +213,12 @@ V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
     (step(Action.CREATE, None, {"a": "x:1", "b": "x:1", "c": "y:1"}), "create foo: with x:1, y:1"),
     (step(Action.CREATE, None, {}), "create foo: with no image"),
     (step(Action.RENAME, V1, V2), "rename foo: takes over myimage:v2"),
-    (step(Action.DELETE, 3), "delete foo: its pods stay"),
+    (step(Action.RESTORE, {"web": "x:9"}, V2), "restore foo: myimage:v2, where somebody has applied x:9"),
+    (step(Action.HAND_OVER, 1, "bar"), "hand over foo: 1 pod to bar"),
+    (step(Action.HAND_OVER, 500, "bar"), "hand over foo: 500 pods to bar"),
+    (step(Action.HAND_OVER, 0, "bar"), "hand over foo: 0 pods to bar"),
     (step(Action.DELETE, 0), "delete foo: it has no pods"),
+    (step(Action.DELETE, None, "it has changed since"), "delete foo: it has changed since"),
     (step(Action.ANNOTATE, 0, "updating, 0 desired"), "annotate foo: updating, 0 desired"),
 ], ids=lambda value: value if isinstance(value, str) else "")
 def test_a_line_of_progress(step, expected):

@@ -12,10 +12,10 @@ from builders import LABEL, rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity, simulated
+from ansible_collections.baton.kubernetes.plugins.module_utils import identity, observed, simulated
+from ansible_collections.baton.kubernetes.plugins.module_utils.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import LONGEST_LAG, Move, Pod, SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create, Delete, Patch, put
-from ansible_collections.baton.kubernetes.plugins.module_utils.takeover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Create, Delete, HandOver, Patch, put
 
 SEE, SYNC = Move("see", "foo"), Move("sync", "foo")
 UID = "uid of foo"
@@ -83,7 +83,7 @@ def test_a_uid_is_never_used_twice_while_anybody_remembers_it():
         cluster.write(Create(rc()))
         uids.append(cluster.items["foo"]["metadata"]["uid"])
         cluster.make(SEE)
-        cluster.write(Delete("foo", "Background", {}))
+        cluster.write(Delete("foo", {}))
 
     assert uids == ["uid 0 of foo", "uid 1 of foo", "uid 0 of foo"]
 
@@ -137,44 +137,23 @@ def test_a_generation_counts_changes_of_the_spec(operation, generation):
 @pytest.mark.parametrize("preconditions, holds", [
     ({}, True), ({"uid": UID}, True), ({"uid": UID, "resourceVersion": "1"}, True), ({"uid": "another"}, False),
     ({"uid": UID, "resourceVersion": "2"}, False)], ids=str)
-@pytest.mark.parametrize("policy", ["Orphan", "Background"])
-def test_a_deletion_needs_its_preconditions(policy, preconditions, holds):
+def test_a_deletion_needs_its_preconditions(preconditions, holds):
     cluster = SimulatedCluster([rc()])
 
-    assert cluster.write(Delete("foo", policy, preconditions)) is holds
-    assert ("deletionTimestamp" in cluster.items.get("foo", {"metadata": {"deletionTimestamp": ""}})["metadata"]) is holds
+    assert cluster.write(Delete("foo", preconditions)) is holds
+    assert ("foo" not in cluster.items) is holds
 
 
 def test_a_deletion_of_what_is_not_there_is_refused():
-    assert not SimulatedCluster().write(Delete("foo", "Background", {}))
+    assert not SimulatedCluster().write(Delete("foo", {}))
 
 
 # The garbage collector
 
 
-def test_orphaning_takes_its_time_and_leaves_the_pods_without_owner():
-    cluster = SimulatedCluster([rc(replicas=2)])
-    cluster.write(Delete("foo", "Orphan", {"uid": UID}))
-
-    assert cluster.controllers()["foo"].is_deleting
-    assert owners(cluster) == [UID, UID]
-    run(cluster, Move("orphan", "foo"))
-    assert "foo" not in cluster.items
-    assert [(pod.owner, pod.seen_owner, pod.ready) for pod in cluster.pods] == [("", UID, True)] * 2
-
-
-def test_the_controller_manager_hears_of_each_orphan_by_itself():
-    cluster = SimulatedCluster([rc(replicas=2)])
-    cluster.write(Delete("foo", "Orphan", {"uid": UID}))
-    run(cluster, Move("orphan", "foo"), Move("hear", ""))
-
-    assert [pod.seen_owner for pod in cluster.pods] == ["", UID]
-    assert cluster.orphans({"app": "foo"}) == 2
-
-
 def test_a_deletion_in_the_background_collects_the_pods_later():
     cluster = SimulatedCluster([rc(replicas=2)])
-    cluster.write(Delete("foo", "Background", {"uid": UID}))
+    cluster.write(Delete("foo", {"uid": UID}))
 
     assert cluster.items == {} and owners(cluster) == [UID, UID]
     run(cluster, Move("collect", UID))
@@ -183,11 +162,65 @@ def test_a_deletion_in_the_background_collects_the_pods_later():
 
 @pytest.mark.parametrize("selector, expected", [({"app": "foo"}, 2), ({"app": "foo", identity.DEPLOYMENT_LABEL: "x"}, 1),
                                                 ({"app": "bar"}, 0)], ids=str)
-def test_orphans_are_counted_by_their_labels(selector, expected):
+def test_pods_are_found_by_their_labels(selector, expected):
     cluster = SimulatedCluster([rc(replicas=1)])
-    cluster.pods += [orphan(), orphan("x")]
+    cluster.pods = [orphan("x"), orphan()]
 
-    assert cluster.orphans(selector) == expected
+    assert len(cluster.live_pods(selector)) == expected
+
+
+def test_a_pod_that_is_found_has_its_owner_its_labels_and_a_name_of_its_own():
+    cluster = SimulatedCluster([rc(replicas=2)])
+
+    found = cluster.live_pods({"app": "foo"})
+    assert [(pod.owner, pod.labels) for pod in found] == [(UID, {"app": "foo"})] * 2
+    assert len({pod.name for pod in found} | {pod.uid for pod in found}) == 2
+
+
+# The handover
+
+
+def to_bar(number, giver=UID):
+    """A write that lets so many pods change their controller."""
+    return HandOver(tuple(observed.Pod(f"{each}", f"{each}", {}, giver) for each in range(number)), giver,
+                    {"uid": "uid of bar"}, {})
+
+
+@pytest.mark.parametrize("number, expected", [(1, 1), (2, 2), (3, 2)])
+def test_pods_that_are_handed_over_change_their_owner_and_the_manager_hears_of_each_later(number, expected):
+    cluster = SimulatedCluster([rc(replicas=2), rc("bar", replicas=0)])
+
+    assert cluster.write(to_bar(number))
+    assert owners(cluster) == sorted(["uid of bar"] * expected + [UID] * (2 - expected))
+    assert {pod.seen_owner for pod in cluster.pods} == {UID}
+    run(cluster, Move("hear", "uid of bar"))
+    assert sorted(pod.seen_owner for pod in cluster.pods) == ["uid of bar", UID]
+
+
+def test_pods_that_are_another_s_are_not_handed_over():
+    cluster = SimulatedCluster([rc(replicas=2)])
+
+    assert not cluster.write(to_bar(2, "uid of another"))
+    assert owners(cluster) == [UID, UID]
+
+
+def test_an_open_controller_makes_pods_in_the_place_of_those_that_it_has_handed_over():
+    """What the closed templates are for."""
+    cluster = SimulatedCluster([rc(replicas=2), rc("bar", replicas=0)])
+    cluster.write(to_bar(2))
+    run(cluster, Move("hear", "uid of bar"), Move("hear", "uid of bar"), SYNC)
+
+    assert owners(cluster) == ["uid of bar", "uid of bar", UID, UID]
+
+
+def test_a_controller_does_not_take_the_name_of_another_off_a_pod():
+    """The manager believes that the pod is foo's still, and releases it: the API server has it otherwise."""
+    cluster = SimulatedCluster([rc(replicas=1), rc("bar", replicas=0)])
+    cluster.write(to_bar(1))
+    patched(cluster, put("/spec/selector", {"app": "x"}), put("/spec/template/metadata/labels", {"app": "x"}))
+    run(cluster, SEE, SYNC)
+
+    assert "uid of bar" in owners(cluster)
 
 
 # The controller manager
@@ -239,7 +272,7 @@ def test_orphans_that_match_are_adopted_and_others_are_left():
 
 
 def test_orphans_are_adopted_and_deleted_by_a_controller_of_no_replicas():
-    """What the takeover has to avoid."""
+    """What renaming foo has to avoid."""
     cluster = SimulatedCluster([rc(replicas=0)])
     cluster.pods = [orphan(LABEL)]
     run(cluster, SYNC)
@@ -265,18 +298,18 @@ def test_a_pod_that_the_manager_believes_to_be_another_s_is_neither_adopted_nor_
 
 
 def test_a_controller_that_is_gone_or_going_adopts_nothing():
-    for policy in ("Orphan", "Background"):
-        cluster = SimulatedCluster([rc(replicas=1, current=0)])
-        cluster.pods = [orphan()]
-        cluster.write(Delete("foo", policy, {}))
+    going, gone = SimulatedCluster([rc(replicas=1, current=0, deletionTimestamp="now")]), SimulatedCluster([rc(current=0)])
+    gone.write(Delete("foo", {}))
 
+    for cluster in (going, gone):
+        cluster.pods = [orphan()]
         assert SYNC not in cluster.moves()
 
 
 def test_a_controller_of_the_same_name_that_was_made_anew_keeps_its_own_status():
     """The manager works on the earlier one still, and what it counts is not written to the later one."""
     cluster = SimulatedCluster([rc(replicas=1, current=0)])
-    cluster.write(Delete("foo", "Background", {}))
+    cluster.write(Delete("foo", {}))
     cluster.write(Create(rc(replicas=5)))
     run(cluster, SYNC)
 
@@ -332,7 +365,7 @@ def test_a_copy_goes_its_own_way():
 def test_a_cluster_at_rest_has_what_was_asked_for(data):
     """Whatever was written and in whatever order the cluster moved."""
     cluster = SimulatedCluster([rc(replicas=1, label="a"), rc("bar", 2, label="b", available=0)])
-    writes = [Delete("foo", "Orphan", {}), Delete("bar", "Background", {}), Create(rc("bar", 1, label="b"))] + [
+    writes = [Delete("foo", {}), Delete("bar", {}), Create(rc("bar", 1, label="b")), to_bar(1)] + [
         Patch(name, (put(REPLICAS, size),)) for name in ("foo", "bar") for size in range(4)]
     for _turn in range(data.draw(st.integers(0, 12))):
         deed = data.draw(st.sampled_from([*cluster.moves(), *writes]))

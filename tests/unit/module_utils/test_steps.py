@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.steps import (
     Action,
     Create,
+    HandOver,
     Patch,
     annotate,
     annotation,
@@ -120,3 +121,20 @@ def test_scaling_may_be_called_a_restoration():
 
 def test_a_creation_is_named_as_its_manifest():
     assert Create(new()).name == NEXT
+
+
+TAKER = {"kind": "ReplicaSet", "name": "bar", "uid": "uid of bar", "controller": True}
+
+
+def test_pods_change_their_controller_by_one_patch_each():
+    """Refused where the pod is another one of that name, or has another controller meanwhile."""
+    write = HandOver((Pod("a", "uid of a", {}, "uid of foo"), Pod("b", "uid of b", {}, "uid of foo", 1)), "uid of foo", TAKER,
+                     {"x.io/hash": "1"})
+
+    assert (write.kind, write.name) == ("Pod", "2 pods")
+    assert write.patches() == tuple(Patch(name, (
+        {"op": "test", "path": "/metadata/uid", "value": f"uid of {name}"},
+        {"op": "test", "path": f"/metadata/ownerReferences/{position}/uid", "value": "uid of foo"},
+        {"op": "add", "path": "/metadata/labels/x.io~1hash", "value": "1"},
+        {"op": "replace", "path": f"/metadata/ownerReferences/{position}", "value": TAKER}), "Pod")
+        for name, position in (("a", 0), ("b", 1)))

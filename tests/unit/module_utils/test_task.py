@@ -28,7 +28,7 @@ class Gateway(Alone):
 
     def __init__(self, cluster, namespace):
         self.cluster, self.namespace = cluster, namespace
-        self.controllers, self.orphans = cluster.controllers, cluster.orphans
+        self.controllers, self.live_pods = cluster.controllers, cluster.live_pods
         self.writes, self.is_closed = [], False
 
     def items(self):
@@ -37,6 +37,9 @@ class Gateway(Alone):
     def write(self, write):
         self.writes.append(write)
         return self.cluster.write(write)
+
+    def hand_over(self, write, may_go_on):
+        return len(write.pods) if self.write(write) else 0
 
     def wait(self, seconds):
         self.cluster.settle()

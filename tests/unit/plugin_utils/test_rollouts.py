@@ -29,7 +29,7 @@ def test_the_tasks_of_one_controller_are_one_rollout():
     assert len(rollout.samples) == 9 and len(rollout.steps) == 5
 
 
-def test_after_the_takeover_the_pods_of_the_controller_are_the_new_ones():
+def test_after_the_handover_the_pods_of_the_controller_are_the_new_ones():
     samples = only(updated()).samples
 
     assert [(each.old_pods, each.new_pods) for each in samples] == [(4, 0), (4, 1), (0, 4), (0, 0), (0, 4)]
@@ -77,7 +77,7 @@ def test_a_small_fleet_has_a_section_for_each():
     ({"action": "scale", "from": 2, "to": 0}, "2 → 0 replicas"),
     ({"action": "create", "from": None, "to": {"web": "v2", "init": "v2"}}, "v2"),
     ({"action": "rename", "from": {"web": "v1"}, "to": {"web": "v2"}}, "v1 → v2"),
-    ({"action": "delete", "from": 3, "to": None}, "its pods stay"),
+    ({"action": "hand over", "from": 3, "to": "foo"}, "3 pods → foo"),
     ({"action": "delete", "from": 0, "to": None}, "it had no pods"),
     ({"action": "annotate", "from": 0, "to": "updating, 0 desired"}, "updating, 0 desired"),
     ({}, ""),

@@ -70,17 +70,17 @@ def test_time_goes_to_the_right_and_pods_stand_on_the_ground():
     assert max(y for _x, y in places) == HEIGHT - sizes_chart.BOTTOM
 
 
-def test_a_pause_and_the_takeover_are_bands():
+def test_a_pause_and_the_handover_are_bands():
     picture = drawn(paused(), updated(begin=10))
 
-    for kind in ("pause", "takeover"):
+    for kind in ("pause", "handover"):
         (band,) = by_class(picture, kind)
         assert float(band.get("width")) > 0
 
 
-def test_nothing_is_drawn_where_the_takeover_leaves_pods_uncounted():
+def test_nothing_is_drawn_where_both_ask_for_all_pods():
     picture = drawn(updated())
-    (band,) = by_class(picture, "takeover")
+    (band,) = by_class(picture, "handover")
     inside = float(band.get("x")) + float(band.get("width")) / 2
 
     for kind in ("new", "old", "edge"):

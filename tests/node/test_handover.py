@@ -1,12 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Trouble while the pods have no owner: between the end of next and foo's return."""
+"""Trouble in the middle of a handover, when no pod can be made for either controller."""
 
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies_at, eventually, uids
+from namespace import Killed, dies, eventually, hands_over, uids
 from rollouts import RC, REPLICAS, V2, WELL_BEHAVED, Shop
 
 pytestmark = pytest.mark.long
@@ -14,12 +14,11 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture
 def shop(cluster, namespace):
-    """One whose pods have no owner: the client has died in the takeover."""
+    """One whose client has died in the handover: two pods are foo's, the others next's."""
     shop = Shop(cluster, namespace, RC, WELL_BEHAVED)
     shop.open()
     with pytest.raises(Killed):
-        namespace.roll(kill=dies_at("delete"), image=V2)
-    eventually(lambda: not any("ownerReferences" in pod["metadata"] for pod in namespace.pods()), "pods without an owner")
+        namespace.roll(kill=dies(2, True, hands_over), image=V2)
     shop.until_all_are(V2)
     return shop
 

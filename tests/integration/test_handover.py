@@ -1,0 +1,561 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The last phase of an update: pods change their controller by one patch each, and none is ever without one.
+
+Killed at each of its writes, disturbed between two of them, beside other controllers that select the same pods, and on a cluster
+that does not let everybody change owners.
+"""
+
+# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+
+import embedded
+import pytest
+from kubernetes.client.exceptions import ApiException
+from namespace import (
+    ADMISSION_PLUGINS,
+    OWNER_REFERENCES,
+    Killed,
+    Namespace,
+    after_write,
+    deletes,
+    dies,
+    eventually,
+    hands_over,
+    is_ready,
+    manifest,
+    owner,
+    role,
+    uids,
+)
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import handover, identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+
+REPLICAS = 3
+#: Far more than the writes of a handover.
+NEVER = 30
+KINDS = ["ReplicationController", "ReplicaSet"]
+UPDATE = {"image": "myimage:v2"}
+
+
+class Kind:
+    """A namespace's controllers of one kind."""
+
+    def __init__(self, namespace, kind):
+        self.namespace, self.kind = namespace, kind
+
+    def path(self, name=""):
+        is_core = self.kind == "ReplicationController"
+        return self.namespace._path("replicationcontrollers", name) if is_core else self.namespace._apps("replicasets", name)
+
+    def make(self, replicas=REPLICAS, name="foo", labels=None, **spec):
+        """One with all its pods available, that selects those labels."""
+        self.namespace._call("POST", self.path(), self.body(replicas, name, labels, **spec))
+        eventually(lambda: self.is_available(name, replicas), f"{replicas} replicas of {name}")
+
+    def body(self, replicas=REPLICAS, name="foo", labels=None, **spec):
+        body = manifest(replicas, name=name)
+        labels = labels or {"app": name}
+        body["spec"]["template"]["metadata"]["labels"] = labels
+        body["spec"]["template"]["spec"] |= spec
+        body["spec"]["selector"] = labels
+        if self.kind == "ReplicaSet":
+            body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet"}
+            body["spec"]["selector"] = {"matchLabels": labels}
+        return body
+
+    def get(self, name="foo"):
+        try:
+            return self.namespace._call("GET", self.path(name))
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def names(self):
+        return sorted(item["metadata"]["name"] for item in self.namespace._call("GET", self.path())["items"])
+
+    def next(self):
+        """The name of the other one."""
+        (name,) = (each for each in self.names() if each.startswith("foo-"))
+        return name
+
+    def patch(self, name, body):
+        return self.namespace._call("PATCH", self.path(name), body, "application/merge-patch+json")
+
+    def remove(self, name, policy="Background"):
+        """Delete it, and return when the garbage collector has done its part."""
+        uid = self.get(name)["metadata"]["uid"]
+        self.namespace._call("DELETE", self.path(name), {"propagationPolicy": policy})
+        eventually(lambda: self.get(name) is None and uid not in map(owner, self.namespace.pods()), f"the end of {name}")
+
+    def is_available(self, name="foo", replicas=REPLICAS):
+        status = (self.get(name) or {}).get("status", {})
+        return status.get("replicas", 0) == status.get("availableReplicas", 0) == replicas
+
+    def lacks_available_pods(self, name="foo"):
+        status = self.get(name)["status"]
+        return status.get("availableReplicas", 0) < status["replicas"]
+
+    def is_observed(self, name="foo"):
+        item = self.get(name)
+        return item["status"].get("observedGeneration") == item["metadata"]["generation"]
+
+    def pods(self, name="foo"):
+        uid = self.get(name)["metadata"]["uid"]
+        return [pod for pod in self.namespace.pods() if owner(pod) == uid]
+
+    def roll(self, **params):
+        return self.namespace.roll(**{"kind": self.kind, **UPDATE, "progress_deadline": 20, **params})
+
+    def half_way(self, **params):
+        """A client that dies when one pod is foo's, the others next's."""
+        with pytest.raises(Killed):
+            self.roll(kill=dies(1, True, hands_over), **params)
+        assert len(self.pods()) == 1 and len(self.pods(self.next())) == REPLICAS - 1
+
+    def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
+        """foo alone, open, without marks, with that many available pods, all with that image; another task is unchanged."""
+        item = self.get()
+        mine = self.pods()
+        assert self.names() == ["foo"] and self.is_available("foo", replicas) and item["spec"]["replicas"] == replicas
+        assert {pod["spec"]["containers"][0]["image"] for pod in mine} == {image} and len(mine) == replicas
+        assert "priorityClassName" not in item["spec"]["template"]["spec"]
+        assert not set(identity.MARKS) & set(item["metadata"]["annotations"])
+        assert json.loads(item["metadata"]["annotations"][identity.LAST_ROLLOUT])["outcome"] == "updated"
+        assert not self.roll(image=image)["changed"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(namespace, request):
+    """The namespace's controllers of either kind."""
+    return Kind(namespace, request.param)
+
+
+# Others that select the same pods
+
+
+@pytest.mark.parametrize("rolled, other", [("foo", "canary"), ("canary", "foo")])
+def test_stable_and_canary_with_a_shared_label_are_rolled_without_next_name(namespace, kind, rolled, other):
+    """stable selects app=foo, which the canary's pods carry as well: neither takes a pod of the other."""
+    kind.make(3)
+    kind.make(2, "canary", {"app": "foo", "track": "canary"})
+    before = {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in kind.pods(other)}
+    size = len(kind.pods(rolled))
+
+    with namespace.observer() as observer:
+        result = kind.roll(name=rolled)
+
+    assert result["changed"] and kind.names() == ["canary", "foo"] and len(observer.new) == size
+    assert {pod["metadata"]["uid"]: pod["metadata"]["resourceVersion"] for pod in kind.pods(other)} == before
+    assert uids(kind.pods(rolled)) == observer.new and observer.fewest_ready >= 5 and observer.most_pods <= 6
+
+
+# The client dies
+
+
+class SinceRename:
+    """Tells the writes of the handover: those since foo has got next's template."""
+
+    def __init__(self):
+        self.has_begun = False
+
+    def __call__(self, what):
+        operations = getattr(what, "operations", ())
+        self.has_begun = self.has_begun or any(each["path"] == "/spec/template" for each in operations)
+        return self.has_begun
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, after):
+    """With the pods that next had made, and no other; each of them has a controller all the time."""
+    kind.make()
+    for number in range(1, NEVER):
+        image = f"myimage:v{number + 1}"
+        where = f"killed {'after' if after else 'before'} write {number} of the handover"
+        with_next = set()
+        with namespace.observer() as observer:
+            try:
+                kind.roll(kill=dies(number, after, SinceRename()), image=image)
+            except Killed:
+                with_next = uids(namespace.pods())
+                kind.roll(image=image)
+            else:
+                break
+        assert uids(kind.pods()) == with_next == observer.new, where
+        assert len(observer.new) == REPLICAS and not observer.new & observer.deleted and not observer.restarts, where
+        assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1, where
+        assert "foo" not in observer.controllers_deleted, where
+        kind.assert_updated(image=image)
+    assert number == 4 + REPLICAS + 1  # rename, close, a patch for each pod, delete, open
+
+
+def test_killed_after_each_pods_patch_again_and_again(namespace, kind):
+    """Each client hands over one pod; the last one ends the update."""
+    kind.make()
+    with namespace.observer() as observer:
+        for count in range(1, REPLICAS + 1):
+            with pytest.raises(Killed):
+                kind.roll(kill=dies(1, True, hands_over))
+            assert len(kind.pods()) == count and len(namespace.pods()) == REPLICAS
+        kind.roll()
+
+    kind.assert_updated()
+    assert uids(kind.pods()) == observer.new and observer.fewest_ready >= REPLICAS
+
+
+# Somebody else has a hand in it, half way
+
+
+def name_of(pod):
+    return pod["metadata"]["name"]
+
+
+def deletes_pods(of):
+    """Delete those that foo has, or next, or both."""
+    def delete(kind):
+        owners = {"foo": ["foo"], "next": [kind.next()], "both": ["foo", kind.next()]}[of]
+        for pod in [pod for name in owners for pod in kind.pods(name)]:
+            kind.namespace.remove(name_of(pod), "pods")
+        eventually(lambda: not any(kind.pods(name) for name in owners), "the end of the pods")
+    return delete
+
+
+def relabels(key, of):
+    def relabel(kind):
+        pod = kind.pods(kind.next() if of == "next" else of)[0]
+        kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
+        eventually(lambda: owner(kind.namespace._get("pods", name_of(pod))) != owner(pod), "its release")
+    return relabel
+
+
+def adopts(kind):
+    """Another controller takes one of next's pods, as it never would by itself: its own are refused, so that it lacks one."""
+    kind.namespace._call("POST", kind.path(), kind.body(1, "other", {"app": "foo"}, priorityClassName="none-of-that-name"))
+    other = kind.get("other")
+    pod = kind.pods(kind.next())[0]
+    reference = {"apiVersion": other["apiVersion"], "kind": kind.kind, "name": "other", "uid": other["metadata"]["uid"],
+                 "controller": True, "blockOwnerDeletion": True}
+    kind.namespace.patch(name_of(pod), {"metadata": {"ownerReferences": [reference]}}, "pods")
+    eventually(lambda: kind.is_available("other", 1), "the other's pod")
+
+
+def terminates(of):
+    def terminate(kind):
+        name = name_of(kind.pods(kind.next() if of == "next" else of)[0])
+        kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
+        kind.namespace.remove(name, "pods")
+    return terminate
+
+
+def scales(name, size):
+    def scale(kind):
+        kind.patch(name or kind.next(), {"spec": {"replicas": size}})
+        eventually(lambda: kind.is_observed(name or kind.next()), "the new size")
+    return scale
+
+
+def deletes_controller(name, policy):
+    return lambda kind: kind.remove(name or kind.next(), policy)
+
+
+LABEL = identity.DEPLOYMENT_LABEL
+#: What is done, and how many available pods it costs.
+DEEDS = {
+    "foo's pod is deleted": (deletes_pods("foo"), 1),
+    "next's pods are deleted": (deletes_pods("next"), REPLICAS - 1),
+    "all pods are deleted": (deletes_pods("both"), REPLICAS),
+    "foo's pod is relabelled": (relabels("app", "foo"), 0),
+    "a pod of next's is relabelled": (relabels("app", "next"), 0),
+    "a pod of next's gets another deployment label": (relabels(LABEL, "next"), 0),
+    "another controller takes a pod of next's": (adopts, 0),
+    "foo's pod is terminating": (terminates("foo"), 1),
+    "a pod of next's is terminating": (terminates("next"), 1),
+    "foo is scaled up": (scales("foo", 5), 0),
+    "foo is scaled down": (scales("foo", 1), 0),
+    "foo is scaled to 0": (scales("foo", 0), 1),
+    "next is scaled up": (scales(None, 5), 0),
+    "next is scaled down": (scales(None, 1), 1),
+    "foo is deleted": (deletes_controller("foo", "Background"), 1),
+    "foo is deleted without its pods": (deletes_controller("foo", "Orphan"), 0),
+    "next is deleted": (deletes_controller(None, "Background"), REPLICAS - 1),
+    "next is deleted without its pods": (deletes_controller(None, "Orphan"), 0),
+}
+
+
+def is_the_deeds(what):
+    """Whether a pod is without a controller by what was done to it, and not by the handover."""
+    def is_it(pod):
+        return "without its pods" in what or "another" in pod["metadata"]["labels"].values()
+    return is_it
+
+
+@pytest.mark.parametrize("what", DEEDS)
+def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, kind, what):
+    """The same task ends with all pods available; what the deed itself has not killed is there all the time."""
+    deed, cost = DEEDS[what]
+    kind.make()
+    with namespace.observer(is_the_deeds(what)) as observer:
+        kind.half_way()
+        deed(kind)
+        left = {uid for uid, pod in ((pod["metadata"]["uid"], pod) for pod in namespace.pods()) if is_ready(pod)}
+        kind.roll()
+
+    theirs = uids(kind.pods("other")) if kind.get("other") else set()
+    strangers = uids(pod for pod in namespace.pods() if not owner(pod)) | theirs
+    if theirs:
+        kind.remove("other")
+    for item in namespace._call("GET", namespace._path("pods"))["items"]:
+        if "finalizers" in item["metadata"]:
+            namespace.patch(name_of(item), {"metadata": {"finalizers": None}}, "pods")
+    kind.assert_updated(5 if what == "foo is scaled up" else REPLICAS)
+    assert observer.fewest_ready >= REPLICAS - cost
+    assert left - strangers <= uids(kind.pods()), "a pod that nobody wanted to go"
+
+
+def test_the_mark_that_foo_has_lost_is_put_back(namespace, kind):
+    """next has a copy."""
+    kind.make()
+    with namespace.observer() as observer:
+        kind.half_way()
+        kind.patch("foo", {"metadata": {"annotations": None}})
+        kind.roll()
+
+    kind.assert_updated()
+    assert uids(kind.pods()) == observer.new and observer.fewest_ready >= REPLICAS
+
+
+@pytest.mark.parametrize("number", [1, 6], ids=["renamed", "next deleted"])
+def test_the_mark_that_nobody_has_any_more_is_never_taken_for_done(namespace, kind, number):
+    """No pod is lost, or without a controller; the error says what to type."""
+    kind.make()
+    with namespace.observer() as observer:
+        with pytest.raises(Killed):
+            kind.roll(kill=dies(number, True, SinceRename()))
+        kind.patch("foo", {"metadata": {"annotations": None}})
+        with pytest.raises(RolloutError, match="somebody has removed the annotation") as error:
+            kind.roll()
+
+    assert "remove priorityClassName from the template" in error.value.next_command
+    assert len(observer.new) == REPLICAS == len(namespace.pods()) and observer.fewest_ready >= REPLICAS
+
+
+# foo is applied again
+
+
+def apply_at_the_client(kind):
+    """As kubectl computes it: the manifest's fields, none of which has gone since it was applied last."""
+    body = kind.body()
+    last_applied = {"kubectl.kubernetes.io/last-applied-configuration": json.dumps(body)}
+    change = {"metadata": {"labels": body["metadata"]["labels"], "annotations": last_applied}, "spec": body["spec"]}
+    kind.namespace._call("PATCH", kind.path("foo"), change, "application/strategic-merge-patch+json")
+
+
+def apply_at_the_server(kind):
+    path = f"{kind.path('foo')}?fieldManager=kubectl&force=true"
+    kind.namespace._call("PATCH", path, kind.body(), "application/apply-patch+yaml")
+
+
+def replace(kind):
+    """Neither marks nor priority class are left: foo makes pods of the old template."""
+    kind.namespace._call("PUT", kind.path("foo"), kind.body())
+
+
+WAYS = [apply_at_the_client, apply_at_the_server, replace]
+#: The writes of the handover by number, but for the last one, after which it has ended.
+WRITES = {1: "rename", 2: "close", 3: "a pod", 4: "two pods", 5: "all pods", 6: "delete"}
+FAST = (3, 6)
+
+
+@pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)], ids=["client dead", "client at work"])
+@pytest.mark.parametrize("number", [pytest.param(each, marks=() if each in FAST else pytest.mark.long, id=f"after {what}")
+                                    for each, what in WRITES.items()])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_old_manifest_applied_again_loses_no_pod(namespace, kind, way, number, is_alive):
+    """There are never fewer available pods than the size; the same task ends with all pods new, and says what was in its way."""
+    kind.make()
+    warnings = []
+
+    def deed():
+        way(kind)
+        eventually(kind.is_observed, "the controller manager's view of foo")
+
+    with namespace.observer() as observer:
+        if is_alive:
+            warnings += kind.roll(kill=after_write(number, deed, SinceRename()))["warnings"]
+        else:
+            with pytest.raises(Killed):
+                kind.roll(kill=dies(number, True, SinceRename()))
+            deed()
+        warnings += kind.roll()["warnings"]
+
+    kind.assert_updated()
+    assert observer.fewest_ready >= REPLICAS
+    if way is not replace or WRITES[number] not in ("rename", "delete"):  # then no mark is left, and foo is like any other
+        assert any("somebody has" in each and "foo" in each for each in warnings), warnings
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_end(namespace, kind, way):
+    """The client has not heard of it when it writes."""
+    kind.make()
+    with namespace.observer() as observer:
+        kind.roll(kill=after_write(6, lambda: way(kind), SinceRename()))
+
+    kind.assert_updated()
+    assert observer.fewest_ready >= REPLICAS
+
+
+def test_an_image_by_hand_is_named_in_a_warning_and_in_a_line(namespace, kind):
+    kind.make()
+    lines = []
+    kind.half_way()
+    change = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "myimage:by-hand"}]
+    namespace._call("PATCH", kind.path("foo"), change, "application/json-patch+json")
+
+    (warning,) = kind.roll(say=lines.append)["warnings"]
+
+    assert "somebody has applied another template to foo" in warning and "myimage:by-hand" in warning and "myimage:v2" in warning
+    assert "restore foo: myimage:v2, where somebody has applied myimage:by-hand" in lines
+    kind.assert_updated()
+
+
+# A pod that becomes unready
+
+
+class Readiness:
+    """Makes pods ready whose image never is by itself, but for those whose names are in `unready`."""
+
+    def __init__(self, namespace):
+        self.namespace, self.unready, self._stop = namespace, set(), threading.Event()
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception):
+        self._stop.set()
+        self._thread.join()
+
+    def _work(self):
+        while not self._stop.wait(0.05):
+            for pod in self.namespace.pods():
+                if pod["status"].get("phase") == "Running" and is_ready(pod) == (name_of(pod) in self.unready):
+                    self.set(name_of(pod), name_of(pod) not in self.unready)
+
+    def set(self, name, is_ready):
+        change = {"status": {"conditions": [{"type": "Ready", "status": str(is_ready)}]}}
+        path = self.namespace._path("pods", name) + "/status"
+        with contextlib.suppress(ApiException):  # it may have gone
+            self.namespace._call("PATCH", path, change, "application/strategic-merge-patch+json")
+
+
+@pytest.mark.parametrize("which", [hands_over, deletes], ids=["half way", "when next is gone"])
+def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace, kind, which):
+    """foo is opened, so that pods that die are replaced, though it is not all available; when it is, the update ends.
+
+    Where the task had seen all of them available when next went, it has ended already.
+    """
+    kind.make()
+    opened = threading.Event()
+
+    with Readiness(namespace) as readiness, namespace.observer() as observer:
+        def falls_ill():
+            readiness.unready.add(name_of(kind.pods()[0]))
+            readiness.set(name_of(kind.pods()[0]), False)
+            eventually(kind.lacks_available_pods, "foo's new status")
+
+        def say(line):
+            if line == "restore foo: template":
+                item = kind.get()
+                assert item["spec"]["template"]["spec"].get("priorityClassName") != handover.CLOSED
+                opened.set()
+                readiness.unready.clear()
+
+        kind.roll(kill=after_write(1, falls_ill, which), say=say, image="myimage:v2-unready")
+
+    assert opened.is_set() or which is deletes
+    assert "priorityClassName" not in kind.get()["spec"]["template"]["spec"]
+    assert len(observer.new) == REPLICAS and observer.fewest_ready == REPLICAS - 1
+    assert uids(kind.pods()) == observer.new
+
+
+# A cluster that lets a pod get another owner only from whoever may delete it
+
+
+@pytest.fixture(scope="module")
+def strict():
+    """A cluster with the admission plugin OwnerReferencesPermissionEnforcement."""
+    if os.environ.get("KUBECONFIG"):
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the plugins of a given one are not ours to choose")
+    with embedded.up("owner-references", admission_plugins=[*{*ADMISSION_PLUGINS, OWNER_REFERENCES}]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def strict_namespace(strict, request):
+    """A namespace there, where the code under test has the Role of docs/permissions.md, and nothing else."""
+    it = Namespace(strict.kubeconfig, request.node.originalname, admission_plugins=())
+    yield it
+    it.delete()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_write(strict_namespace, kind):
+    there = Kind(strict_namespace, kind)
+    there.make()
+    before = there.get()
+
+    with pytest.raises(RolloutError) as error:
+        there.roll()
+
+    assert "may not get another controller (403)" in error.value.what and "docs/permissions.md" in error.value.next_command
+    assert "cannot set an ownerRef on a resource you can't delete" in error.value.why
+    assert there.names() == ["foo"] and there.get()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert there.roll(next_name="bar")["changed"] and there.names() == ["bar"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_one_role_more_it_is_updated_there(strict_namespace, kind):
+    there = Kind(strict_namespace, kind)
+    strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
+    there.make()
+
+    with strict_namespace.observer() as observer:
+        there.half_way()
+        there.roll()
+
+    there.assert_updated()
+    assert uids(there.pods()) == observer.new and observer.fewest_ready >= REPLICAS
+
+
+def test_with_one_role_more_it_is_migrated_there(strict_namespace):
+    """Without it no pod is handed over, none is without a controller, and the same task goes on when it is there."""
+    strict_namespace.allow(role("baton-migration"), "baton-migration")
+    strict_namespace.make_foo(REPLICAS)
+    before = uids(strict_namespace.pods())
+    wish = {"state": "migrated", "to_kind": "Deployment"}
+
+    with strict_namespace.observer() as observer:
+        with pytest.raises(RolloutError, match="may not get another controller"):
+            strict_namespace.roll(**wish)
+        strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
+        strict_namespace.roll(**wish)
+
+    assert strict_namespace.comes_to_be_rolled_out() and strict_namespace.rcs() == []
+    assert uids(strict_namespace.pods()) == before and not observer.new and not observer.deleted
+
+
+def test_a_deployment_needs_no_more_there(strict_namespace):
+    strict_namespace.make_deployment(2)
+    assert strict_namespace.roll(kind="Deployment", **UPDATE)["changed"]
+    assert strict_namespace.comes_to_be_rolled_out()

@@ -4,15 +4,19 @@
 """How many requests somebody sends, as the API server counts them: what is measured has no part in it.
 
 Each ServiceAccount to be counted gets a FlowSchema (API priority and fairness), and the server's metrics tell how many
-requests it has dispatched for each of those.
+requests it has dispatched for each of those. What everybody sends together is told by other metrics, not apart by who it is.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from kubernetes.client import ApiClient, FlowcontrolApiserverV1Api
+
+Anything = TypeVar("Anything")
 
 
 class Counter:
@@ -30,11 +34,62 @@ class Counter:
 
     def so_far(self) -> int:
         """All requests since the beginning."""
-        authorization = self._client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        headers = {"Authorization": authorization} if authorization else {}
-        metrics = self._client.call_api("GET", f"{self._client.configuration.host}/metrics", headers).read().decode()
         line = rf'^apiserver_flowcontrol_dispatched_requests_total{{flow_schema="{self._name}",.*}} (\S+)$'
-        return sum(int(float(count)) for count in re.findall(line, metrics, re.MULTILINE))
+        return sum(int(float(count)) for count in re.findall(line, _metrics(self._client), re.MULTILINE))
 
     def end(self) -> None:
         FlowcontrolApiserverV1Api(self._client).delete_flow_schema(self._name)
+
+
+class Everybody:
+    """All requests for objects by anyone, kubelets included; but not the scheduler's, not watches, and no heartbeats of nodes."""
+
+    IDLE_SECONDS = 30
+    """As long is looked what the server is asked when nothing happens: kubelets renew their leases."""
+
+    FEW, PATIENCE = 5, 300
+    """Requests in a second of rest, at most; and the seconds until it should have come."""
+
+    def __init__(self, client: ApiClient) -> None:
+        self._client = client
+        #: Requests a second when nothing happens; None until that is measured.
+        self._idle: float | None = None
+
+    def caused_by(self, action: Callable[[], Anything]) -> tuple[Anything, float]:
+        """What the action returns, and the requests from its beginning until all is at rest again, less those of idle times."""
+        before, began = self.until_at_rest(), time.monotonic()
+        if self._idle is None:
+            time.sleep(self.IDLE_SECONDS)
+            now, later = self.so_far(), time.monotonic()
+            self._idle = (now - before) / (later - began)
+            before, began = now, later
+        result = action()
+        return result, self.until_at_rest() - before - self._idle * (time.monotonic() - began)
+
+    def until_at_rest(self) -> int:
+        """Wait until a second has passed with few requests; all so far. Raises SystemExit."""
+        now = self.so_far()
+        for _second in range(self.PATIENCE):
+            time.sleep(1)
+            before, now = now, self.so_far()
+            if now - before <= self.FEW:
+                return now
+        raise SystemExit(f"the API server is not at rest within {self.PATIENCE} s")
+
+    def so_far(self) -> int:
+        """All requests since the server has started."""
+        lines = re.findall(r"^apiserver_request_total{(.*)} (\S+)$", _metrics(self._client), re.MULTILINE)
+        return sum(int(float(count)) for labels, count in lines if _counts(dict(re.findall(r'(\w+)="([^"]*)"', labels))))
+
+
+def _counts(labels: dict[str, str]) -> bool:
+    """Whether such requests are counted. The scheduler binds pods, and it alone writes Events of the newer API."""
+    resource, verb = labels["resource"], labels["verb"]
+    is_scheduler_s = (resource, labels["subresource"]) == ("pods", "binding") or labels["group"] == "events.k8s.io"
+    return resource not in ("", "nodes") and verb not in ("WATCH", "CONNECT") and not is_scheduler_s
+
+
+def _metrics(client: ApiClient) -> str:
+    authorization = client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+    headers = {"Authorization": authorization} if authorization else {}
+    return client.call_api("GET", f"{client.configuration.host}/metrics", headers).read().decode()

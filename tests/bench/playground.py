@@ -11,21 +11,28 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import kubernetes
-from counting import Counter
+from counting import Counter, Everybody
 from namespace import role
+from watching import Watch
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.steps import HandOver
 
 PATIENCE = 300
 """Seconds until something that should happen is given up."""
+
+CLOSED, OPENED = "no pod is made for it any more", "updated"
+"""How the lines of progress end that are said when both controllers are closed, and when foo is open again."""
 
 Json = dict[str, Any]
 
@@ -35,16 +42,30 @@ class Rolled(NamedTuple):
 
     seconds: float
     requests: int
-    #: Seconds until every pod is new and available: what follows is the takeover, if there is one.
+    #: Seconds until every pod is new and available: what follows is the handover, if there is one.
     until_new: float
-    #: Seconds without a controller that would replace a pod that dies.
-    without_owner: float = 0
+    #: Seconds of the handover in which no controller replaces a pod that dies; and those of them until every pod is foo's.
+    closed: float = 0
+    until_handed: float = 0
     steps: int = 0
     #: Of the answers, events of watches included.
     bytes: int = 0
     #: Seconds of its own processor time, and of waiting for answers to requests.
     processor: float = 0
     answers: float = 0
+
+
+class HandedOver(NamedTuple):
+    """What the handover of a whole update took, begun when its old pods were gone."""
+
+    #: Seconds from closed to open, and until every pod had changed its controller.
+    closed: float
+    until_handed: float
+    #: Seconds for as many patches of the same bytes, of pods that no closed controller watches.
+    bare: float
+    #: Seen by an independent watch in the whole update: pods that had no controller, and those created beyond the new ones.
+    without_controller: int
+    created_beyond: int
 
 
 class Looked(NamedTuple):
@@ -68,6 +89,7 @@ class Playground:
     """A namespace of its own, as a context manager. The client under test is a ServiceAccount in it."""
 
     def __init__(self, kubeconfig: str) -> None:
+        self._administrator = kubeconfig
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
         self._apps = kubernetes.client.AppsV1Api(self._client)
@@ -79,6 +101,7 @@ class Playground:
         Path(self.kubeconfig).write_text(json.dumps(self._client_kubeconfig()), "utf-8")
         self._ours = Counter(self._client, f"{self.namespace}-ours", self.namespace, "client")
         self._peers = Counter(self._client, f"{self.namespace}-peer", "kube-system", "deployment-controller")
+        self._everybody = Everybody(self._client)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -86,6 +109,8 @@ class Playground:
         self._peers.end()
         self._core.delete_namespace(self.namespace)
         self._folder.cleanup()
+        if exception[0] is None:
+            self._until(self._is_gone, "the namespace is not gone")  # what goes on in it would disturb what is measured next
 
     # What is rolled
 
@@ -117,11 +142,13 @@ class Playground:
     def until_ready(self) -> None:
         """Wait until every pod that is asked for is available."""
         lists = (self._core.list_namespaced_replication_controller, self._apps.list_namespaced_deployment)
-        deadline = time.monotonic() + PATIENCE
-        while any((it.status.available_replicas or 0) != it.spec.replicas for each in lists for it in each(self.namespace).items):
-            if time.monotonic() > deadline:
-                raise SystemExit(f"pods are not available within {PATIENCE} s")
-            time.sleep(0.1)
+        self._until(lambda: all((it.status.available_replicas or 0) == it.spec.replicas
+                                for each in lists for it in each(self.namespace).items), "pods are not available")
+
+    def until_pods_are(self, count: int) -> None:
+        """Wait until there are no more pods than that, ending ones included, and the API server is at rest."""
+        self._until(lambda: self._pods() == count, f"there are not {count} pods")
+        self._everybody.until_at_rest()
 
     # Rolling it
 
@@ -130,7 +157,8 @@ class Playground:
         times: dict[str, float] = {}
 
         def say(line: str) -> None:
-            times.setdefault(line.split()[0], time.perf_counter())
+            for key in (line.split()[0], line.partition(": ")[2]):
+                times.setdefault(key, time.perf_counter())
 
         before, began, processor = self._ours.so_far(), time.perf_counter(), time.process_time()
         request = Request.from_params(task)
@@ -144,8 +172,40 @@ class Playground:
         if not result["changed"]:
             raise SystemExit("nothing was rolled")
         processor = time.process_time() - processor
+        closed = times.get(CLOSED, ended)
         return Rolled(ended - began, self._ours.so_far() - before, times.get("rename", ended) - began,
-                      ended - times.get("delete", ended), len(result["steps"]), answers.bytes, processor, answers.seconds)
+                      times.get(OPENED, ended) - closed if CLOSED in times else 0, times.get("hand", closed) - closed,
+                      len(result["steps"]), answers.bytes, processor, answers.seconds)
+
+    def roll_and_hand_over(self, pods: int, image: str) -> HandedOver:
+        """An update of foo that pauses when every pod is new; the handover when the old ones are gone; the bare patches."""
+        task = {"name": "foo", "namespace": self.namespace, "image": image, "max_surge": "100%", "max_unavailable": "100%"}
+        with Watch(self._administrator, self.namespace) as watch:
+            self.roll(**task, pause_at="100%")
+            self.until_pods_are(pods)
+            rolled = self.roll(**task)
+        if not rolled.closed:
+            raise SystemExit("nothing was handed over")
+        return HandedOver(rolled.closed, rolled.until_handed, self._bare_patches(pods), watch.without_controller,
+                          watch.created - pods)
+
+    def _bare_patches(self, pods: int) -> float:
+        """Seconds in which all pods get an owner reference that differs in one field only, as they are handed over."""
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
+        foo = gateway.find("ReplicationController", "foo")["metadata"]
+        reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": foo["uid"], "controller": True}
+        write = HandOver(gateway.live_pods({"app": "foo"}), foo["uid"], {**reference, "blockOwnerDeletion": False}, {})
+        began = time.perf_counter()
+        patched = gateway.hand_over(write, lambda: True)
+        seconds = time.perf_counter() - began
+        gateway.close()
+        if patched != pods:
+            raise SystemExit(f"{patched} of {pods} pods were patched")
+        return seconds
+
+    def by_anyone(self, roll: Callable[[], Rolled]) -> tuple[Rolled, float]:
+        """A rollout, and all requests that it has caused, by whomever; see Everybody."""
+        return self._everybody.caused_by(roll)
 
     def look(self, **task: Any) -> Looked:
         """A task that finds nothing to do, in this process."""
@@ -185,6 +245,21 @@ class Playground:
         stream = kubernetes.watch.Watch().stream(self._core.list_namespaced_pod, self.namespace, resource_version=version,
                                                  timeout_seconds=5)
         return sum(event["type"] == "ADDED" for event in stream)
+
+    def _pods(self) -> int:
+        listed = self._core.list_namespaced_pod(self.namespace, limit=1)
+        return len(listed.items) + (listed.metadata.remaining_item_count or 0)
+
+    def _is_gone(self) -> bool:
+        names = self._core.list_namespace(field_selector=f"metadata.name={self.namespace}")
+        return not names.items
+
+    def _until(self, is_so: Callable[[], bool], otherwise: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not is_so():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{otherwise} within {PATIENCE} s")
+            time.sleep(0.1)
 
     def roll_many(self, **task: Any) -> ManyRolled:
         """A task of the module for many controllers, as a process of its own: the module as Ansible runs it, without Ansible."""
@@ -252,21 +327,37 @@ class Answers:
 
     def __init__(self, gateway: KubernetesGateway) -> None:
         self.bytes = 0
-        #: Waited for answers; those of watches are not waited for.
+        #: Waited for answers, several at once counted once; those of watches are not waited for.
         self.seconds = 0.0
+        self._waiting = 0
+        self._since = 0.0
+        self._lock = threading.Lock()
         self._request = gateway._connection.pool.request
         gateway._connection.pool.request = self._counted
 
     def _counted(self, method: str, url: str, preload_content: bool = True, **options: Any) -> Any:
-        began = time.perf_counter()
-        answer = self._request(method, url, preload_content=preload_content, **options)
         if preload_content:
-            self.seconds += time.perf_counter() - began
-            self.bytes += len(answer.data)
+            self._waits(1)
+        try:
+            answer = self._request(method, url, preload_content=preload_content, **options)
+        finally:
+            if preload_content:
+                self._waits(-1)
+        if preload_content:
+            with self._lock:
+                self.bytes += len(answer.data)
         else:
             stream = answer.stream
             answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
         return answer
+
+    def _waits(self, more: int) -> None:
+        with self._lock:
+            if not self._waiting:
+                self._since = time.perf_counter()
+            self._waiting += more
+            if not self._waiting:
+                self.seconds += time.perf_counter() - self._since
 
     def _chunk(self, chunk: bytes) -> bytes:
         self.bytes += len(chunk)

@@ -26,7 +26,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Acti
 
 STEP = re.compile(rf"(?P<host>[^ ]+) \| (?P<line>({'|'.join(Action)}) .*)")
 #: Of an update of one pod.
-STEPS = 10
+STEPS = 11
 #: A callback that writes the whole output for a program, under the name of the one in ansible.posix.
 JSON_CALLBACK = """
 import json

@@ -259,7 +259,7 @@ options:
     default: true
 notes:
   - The pods serve all the time, and none is ever without a controller. But while they are handed over to the present controller at
-    the end, one that dies is not replaced. That takes about 0.2 seconds for 4 pods and 0.6 seconds for 100. With O(next_name) there
+    the end, one that dies is not replaced. That takes about 0.3 seconds for 4 pods and 1 second for 100. With O(next_name) there
     is no handover.
 seealso:
   - module: baton.kubernetes.rolling_update_info

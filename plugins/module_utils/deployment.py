@@ -27,7 +27,7 @@ from . import handover, history, identity
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import NEVER, Controller, Deployment, Observed
-from .request import Request, State, images_of
+from .request import Request, State, image_names, images_of
 from .steps import Action, Decision, Done, Patch, Step, Wait, annotation, put, test
 from .thresholds import Size, resolve_fenceposts
 
@@ -364,20 +364,16 @@ def _another_update(request: Request, seen: Observed, foo: Deployment) -> Rollou
     what = "is being rolled back" if record["outcome"] == "rolling back" else "is in progress"
     whose = ""
     if foo.revision > record.get("revision", 0) + 1 or foo.images != record.get("to"):
-        whose = f" Somebody else has begun it in the middle of an update to {_images(record.get('to') or {})}"
+        whose = f" Somebody else has begun it in the middle of an update to {image_names(record.get('to') or {})}"
     return RolloutError(
-        f"another update {what}: to {_images(foo.images)} ({how_far}); finish it or roll it back first.{whose}".rstrip("."),
+        f"another update {what}: to {image_names(foo.images)} ({how_far}); finish it or roll it back first.{whose}".rstrip("."),
         where=request.where,
         next_command=f"{request.command(State.UPDATED, foo.images)}   or   {request.command(State.ROLLED_BACK)}")
 
 
 def _nothing_to_roll_back(request: Request, seen: Observed, foo: Deployment) -> RolloutError:
     before = next((it for it in seen.history if it.number < foo.revision), None)
-    last = f"; before it had revision {before.number}, {_images(images_of(before.template))}" if before else ""
+    last = f"; before it had revision {before.number}, {image_names(images_of(before.template))}" if before else ""
     command = (request.command(State.ROLLED_BACK, to_revision=before.number) if before
                else request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"}))
     return RolloutError(f"there is no update in progress to roll back{last}", where=request.where, next_command=command)
-
-
-def _images(images: t.Mapping[str, str]) -> str:
-    return ", ".join(dict.fromkeys(images.values())) or "no image"

@@ -23,7 +23,7 @@ import typing as t
 from . import identity
 from .errors import RolloutError
 from .observed import Controller, Observed, Pod, own_label
-from .request import Request, State, images_of
+from .request import Request, State, image_names, images_of
 from .steps import (
     Action,
     Create,
@@ -220,9 +220,9 @@ def _restore(foo: Controller, next: Controller) -> Step:
                   put("/spec/template", closed(next.template)))
     warning = ""
     if foo.images != next.images:
-        warning = (f"somebody has applied another template to {foo.name} when its update had all but ended: {_images(foo.images)}. "
-                   f"It is back at {_images(next.images)}, which its pods run; whoever applies that manifest (a GitOps controller, "
-                   f"a pipeline) should get the new image too")
+        warning = (f"somebody has applied another template to {foo.name} when its update had all but ended: "
+                   f"{image_names(foo.images)}. It is back at {image_names(next.images)}, which its pods run; whoever applies that "
+                   f"manifest (a GitOps controller, a pipeline) should get the new image too")
     return Step(Action.RESTORE, foo.name, patch(foo, *operations), before=foo.images, after=next.images, warning=warning)
 
 
@@ -279,8 +279,8 @@ def _end(request: Request, seen: Observed, foo: Controller, mark: Json) -> Decis
     original = {"priorityClassName": mark["priorityClassName"]} if mark["priorityClassName"] else {}
     spec = {**_without_priority(foo.template)["spec"], **original}
     warning = "" if foo.annotations.get(identity.NEXT_SPEC) in (None, identity.digest(spec)) else (
-        f"somebody has applied another template to {foo.name} when its update had all but ended: {_images(images)}. It is updated "
-        f"once more; whoever applies that manifest (a GitOps controller, a pipeline) should get the new image too")
+        f"somebody has applied another template to {foo.name} when its update had all but ended: {image_names(images)}. It is "
+        f"updated once more; whoever applies that manifest (a GitOps controller, a pipeline) should get the new image too")
     return Step(Action.ANNOTATE, foo.name, patch(foo, is_as_seen, *annotate(foo, changes), *operations), before="taking over",
                 after="updated", is_end=True, is_last=is_next_s and mark["request"] == request.fingerprint, warning=warning)
 
@@ -331,7 +331,3 @@ def _refuse_unproven(request: Request, foo: Controller, next: Controller) -> Non
             f"the annotation {identity.TAKEOVER} names {next.name}, which is not this update's next controller: its own "
             f"annotations do not name {foo.name}", where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {foo.name} {next.name} -o yaml")
-
-
-def _images(images: t.Mapping[str, str]) -> str:
-    return ", ".join(dict.fromkeys(images.values())) or "no image"

@@ -24,7 +24,7 @@ from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import Controller, Deployment, Migration, Observed, Pod, revision_of
 from .request import Request
-from .steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, put, test
+from .steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, scale, test
 
 Json = dict[str, t.Any]
 
@@ -121,18 +121,13 @@ def _take_over(request: Request, foo: Controller, there: Migration, kept: Json) 
         return _create_replica_set(request, kept)
     # | yes | yes | of another size | scale the ReplicaSet |
     if replica_set.replicas != foo.replicas and not foo.is_deleting:
-        return _resize(replica_set, foo.replicas)
+        return scale(replica_set, foo.replicas)
     # | open | yes | closed | annotate the controller: closed |
     if not handover.is_closed(foo):
         return handover.close(foo, {})
     # | closed | yes | closed | hand over: each pod gets the label in the same patch; then delete the controller |
     labels = {identity.HASH_LABEL: kept["hash"]}
     return handover.hand_over(there.pods, foo, replica_set, labels) or handover.delete_empty(foo)
-
-
-def _resize(replica_set: Controller, replicas: int) -> Step:
-    write = patch(replica_set, test("/spec/replicas", replica_set.replicas), put("/spec/replicas", replicas))
-    return Step(Action.SCALE, replica_set.name, write, before=replica_set.replicas, after=replicas)
 
 
 def _create_replica_set(request: Request, kept: Json) -> Step:

@@ -22,7 +22,7 @@ from . import autoscaler, deployment, handover, history, identity, migration, su
 from .errors import NoSuchController, RolloutError
 from .kinds import Kind
 from .observed import Controller, Observed, expected_next, own_label
-from .request import Request, State, differ_in_images_only
+from .request import Request, State, differ_in_images_only, image_names
 from .steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, patch, scale
 from .thresholds import grow_to, shrink_to
 
@@ -132,7 +132,7 @@ def _without_foo(request: Request, seen: Observed, next: Controller) -> Decision
         if not _has_other_goal(request, next, seen.wanted or {}) or handover.is_what_became_of(request, next):
             return Done(f"{next.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
-            f"it is gone, and {next.name} has another template ({_images(next.images)})", where=request.where,
+            f"it is gone, and {next.name} has another template ({image_names(next.images)})", where=request.where,
             next_command=dataclasses.replace(request, name=next.name, next_name=None).command(),
         )
     raise NoSuchController(f"there is no such {request.kind}", where=request.where)
@@ -142,7 +142,7 @@ def _back(request: Request, seen: Observed) -> Decision:
     foo, next = seen.foo, seen.next
     # No foo: error, not found.
     if foo is None:
-        hint = f"its update had begun: {next.name} is there ({_images(next.images)})" if next else ""
+        hint = f"its update had begun: {next.name} is there ({image_names(next.images)})" if next else ""
         raise NoSuchController(f"there is no such {request.kind}", where=request.where, why=hint,
                                next_command=request.command(State.UPDATED, next.images) if next else "")
     # The handover's first patch is the point of no return: from there it is finished, and the row below says the rest.
@@ -451,7 +451,7 @@ def _refuse_stranger(request: Request, foo: Controller, next: Controller) -> Non
     of = f"of a {next.partner} with uid {next.partner_uid}" if next.partner else "of no update of " + foo.name
     raise RolloutError(
         f"{next.name} exists and is not this update's next controller: it is one {of}; it has {next.replicas} replicas "
-        f"of {_images(next.images)}",
+        f"of {image_names(next.images)}",
         where=request.where,
         next_command=f"{request.kubectl} get {request.kind.short} {next.name} -o yaml (delete it only if its pods are not needed, "
         "or give another next_name)",
@@ -465,7 +465,7 @@ def _another_update(request: Request, next: Controller, foo: Controller | None =
     if foo and not differ_in_images_only(foo.template, next.template, request.label_key):
         resume = "the task that began it"
     return RolloutError(
-        f"another update is in progress: to {_images(next.images)} ({next.name}, {next.available} of {next.replicas} "
+        f"another update is in progress: to {image_names(next.images)} ({next.name}, {next.available} of {next.replicas} "
         f"available); finish it or roll it back first",
         where=request.where,
         next_command=f"{resume}   or   {back}",
@@ -474,7 +474,7 @@ def _another_update(request: Request, next: Controller, foo: Controller | None =
 
 def _nothing_to_roll_back(request: Request, foo: Controller) -> RolloutError:
     before = foo.last_rollout.get("from") or {}
-    last = f" The last update, from {_images(before)}, has ended" if before else ""
+    last = f" The last update, from {image_names(before)}, has ended" if before else ""
     return RolloutError(
         f"there is no update in progress to roll back.{last}" + (": update to the earlier image to go back" if last else ""),
         where=request.where,
@@ -498,7 +498,3 @@ def _interrupted_kubectl(request: Request, seen: Observed) -> RolloutError:
         f"{request.kubectl} delete rc {names}; {request.kubectl} annotate rc {request.name} "
         f"{identity.KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-",
     )
-
-
-def _images(images: t.Mapping[str, str]) -> str:
-    return ", ".join(dict.fromkeys(images.values())) or "no image"

@@ -361,6 +361,11 @@ def images_of(template: Json) -> dict[str, str]:
     return {container["name"]: container.get("image", "") for container in containers}
 
 
+def image_names(images: t.Mapping[str, str]) -> str:
+    """The images by container, in words; each is named once."""
+    return ", ".join(dict.fromkeys(images.values())) or "no image"
+
+
 def differ_in_images_only(one: Json, other: Json, label_key: str) -> bool:
     """Whether a task that gives images is enough to get from one pod template to the other."""
 

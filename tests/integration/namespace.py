@@ -499,11 +499,6 @@ def deletes(what: t.Any) -> bool:
     return isinstance(what, Delete) and what.kind != REVISION
 
 
-def dies_at(action: str) -> t.Callable[[KubernetesGateway], None]:
-    """A client that dies just after its first deletion, creation or patch has landed."""
-    return dies(1, after=True, which=lambda what: type(what).__name__.lower() == action)
-
-
 Which: t.TypeAlias = "t.Callable[[t.Any], bool]"
 
 

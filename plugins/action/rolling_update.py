@@ -84,8 +84,10 @@ class ActionModule(ActionBase):
 
     def _look(self) -> dict[str, t.Any] | None:
         """The result of a task that needs no write and no wait; None leaves everything to the module."""
-        from ..module_utils import connection, request, task
-        from ..module_utils.errors import RolloutError
+        from ansible_collections.baton.kubernetes.plugins.module_utils import task
+        from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+        from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
+        from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
         try:
             with contextlib.chdir(self._loader.get_basedir()):  # as core has it for the module

@@ -10,13 +10,16 @@ import dataclasses
 import os
 import typing as t
 
-from . import driver, fleet, history, identity, report
-from .caller import Caller
-from .connection import Connection
-from .gateway import KubernetesGateway
-from .kinds import Kind
-from .observed import Controller, Observed, observe
-from .request import Request, State
+from .cluster.connection import Connection
+from .cluster.gateway import KubernetesGateway
+from .explain import report
+from .flows.stepped import history
+from .model import identity
+from .model.kinds import Kind
+from .model.observed import Controller, Observed, observe
+from .model.request import Request, State
+from .run import driver, fleet
+from .run.caller import Caller
 
 Json = dict[str, t.Any]
 
@@ -65,18 +68,18 @@ def info(params: Json) -> Json:
     Request.from_params({"name": name or "any", "namespace": namespace, "state": State.ROLLED_BACK})
     gateway = KubernetesGateway(Connection(params, os.environ), namespace, kind)
     controllers, sets = gateway.controllers(), gateway.replica_sets()
-    nexts = {it.name: it.partner for it in controllers.values() if it.is_next and it.partner}
+    successors = {it.name: it.partner for it in controllers.values() if it.is_successor and it.partner}
     # A Deployment's ReplicaSets are no controllers of their own.
     shown = [name] if name else [each for each, it in controllers.items() if kind is not Kind.REPLICA_SET or not it.owner]
-    names = sorted({nexts.get(each, each) for each in shown})
+    names = sorted({successors.get(each, each) for each in shown})
     rollouts = []
     kept = _kept(gateway, controllers.get(names[0]) if name and names else None)
     for each in names:
         seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK, kind), sets)
-        if seen.foo or seen.next:
-            if seen.foo and kind is not Kind.DEPLOYMENT:
-                own = kept.get(seen.foo.uid, [])
-                seen = dataclasses.replace(seen, history=history.revisions(seen.foo, own, identity.DEPLOYMENT_LABEL))
+        if seen.primary or seen.successor:
+            if seen.primary and kind is not Kind.DEPLOYMENT:
+                own = kept.get(seen.primary.uid, [])
+                seen = dataclasses.replace(seen, history=history.revisions(seen.primary, own, identity.DEPLOYMENT_LABEL))
             pods = {"pods": _pods(gateway, seen)} if params.get("pods") else {}
             rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace),
                              "history": report.history(seen), **pods})
@@ -94,9 +97,10 @@ def _kept(gateway: KubernetesGateway, only: Controller | None) -> dict[str, list
 
 
 def _pods(gateway: KubernetesGateway, seen: Observed) -> list[Json]:
-    """The pods of a controller and of its next one, those that are going left out."""
-    owners = (seen.next, *(it for it in seen.sets if it.current and it is not seen.next), None if seen.sets else seen.foo)
-    return [report.pod(item, is_new=it is seen.next) for it in owners if it for item in gateway.pods(it)
+    """The pods of a controller and of its successor, those that are going left out."""
+    owners = (seen.successor, *(it for it in seen.sets if it.current and it is not seen.successor),
+              None if seen.sets else seen.primary)
+    return [report.pod(item, is_new=it is seen.successor) for it in owners if it for item in gateway.pods(it)
             if "deletionTimestamp" not in item["metadata"]]
 
 

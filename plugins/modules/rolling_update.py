@@ -546,8 +546,10 @@ failure:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import connection, request, task
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 
 def main() -> None:

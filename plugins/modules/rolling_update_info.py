@@ -143,8 +143,10 @@ rollouts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import connection, request, task
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="default"), pods=dict(type="bool", default=False),
                      kind=request.ARGUMENT_SPEC["kind"])

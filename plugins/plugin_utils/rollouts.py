@@ -17,7 +17,7 @@ import functools
 import itertools
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.fields import mapping, number, objects, text, values
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, number, objects, text, values
 
 Json = dict[str, t.Any]
 
@@ -30,10 +30,10 @@ class Sample(t.NamedTuple):
 
     at: datetime.datetime
     is_taking_over: bool
-    #: The next controller is the one that carries the new pods; without one it is the user's, once it has taken over.
+    #: The successor is the one that carries the new pods; without one it is the user's, once it has taken over.
     is_new: bool
     controller: Json | None
-    next: Json | None
+    successor: Json | None
 
     @property
     def old_pods(self) -> int:
@@ -41,11 +41,11 @@ class Sample(t.NamedTuple):
 
     @property
     def new_pods(self) -> int:
-        return number(self.next, "replicas") + (number(self.controller, "replicas") if self.is_new else 0)
+        return number(self.successor, "replicas") + (number(self.controller, "replicas") if self.is_new else 0)
 
     @property
     def available(self) -> int:
-        return number(self.controller, "available") + number(self.next, "available")
+        return number(self.controller, "available") + number(self.successor, "available")
 
 
 @dataclasses.dataclass(frozen=True)

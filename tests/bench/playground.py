@@ -22,11 +22,11 @@ from counting import Counter, Everybody
 from namespace import role
 from watching import Watch
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import HandOver
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import HandOver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 PATIENCE = 300
 """Seconds until something that should happen is given up."""
@@ -192,9 +192,9 @@ class Playground:
     def _bare_patches(self, pods: int) -> float:
         """Seconds in which all pods get an owner reference that differs in one field only, as they are handed over."""
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), self.namespace)
-        foo = gateway.find("ReplicationController", "foo")["metadata"]
-        reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": foo["uid"], "controller": True}
-        write = HandOver(gateway.live_pods({"app": "foo"}), foo["uid"], {**reference, "blockOwnerDeletion": False}, {})
+        primary = gateway.find("ReplicationController", "foo")["metadata"]
+        reference = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": primary["uid"], "controller": True}
+        write = HandOver(gateway.live_pods({"app": "foo"}), primary["uid"], {**reference, "blockOwnerDeletion": False}, {})
         began = time.perf_counter()
         patched = gateway.hand_over(write, lambda: True)
         seconds = time.perf_counter() - began

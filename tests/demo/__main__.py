@@ -23,7 +23,7 @@ from commands import Ansible, end_all
 from terminal import Surprise, command, expect, heading, note, paragraph
 
 if TYPE_CHECKING:
-    from foo import Foo
+    from primary import Foo
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = [".venv/bin/python", "tests/cluster"]
@@ -77,7 +77,7 @@ def _interrupt(*_unused: object) -> None:
 def _story(home: str) -> None:
     heading("A cluster on this machine, and foo: a ReplicationController of 6 pods")
     _start_cluster()
-    from foo import Foo  # here, because it takes most of a second
+    from primary import Foo  # here, because it takes most of a second
 
     kubeconfig = _kubeconfig()
     expect(kubeconfig, "the cluster is still there")
@@ -86,53 +86,53 @@ def _story(home: str) -> None:
         _roll(Ansible(home, kubeconfig), Foo(kubeconfig))
 
 
-def _roll(ansible: Ansible, foo: Foo) -> None:
-    foo.create_anew()
-    foo.show()
-    foo.expect_all("myimage:v1")
+def _roll(ansible: Ansible, primary: Foo) -> None:
+    primary.create_anew()
+    primary.show()
+    primary.expect_all("myimage:v1")
 
     heading("Roll it to v2: one pod more, one pod less, until foo has taken over the new pods")
-    foo.watch()
+    primary.watch()
     ansible.run(f"{TO}v2")
-    foo.show(way=True)
-    foo.expect_all("myimage:v2")
+    primary.show(way=True)
+    primary.expect_all("myimage:v2")
 
     heading("The same again: nothing to do, and nothing is written")
-    before = foo.fingerprint()
+    before = primary.fingerprint()
     ansible.run(f"{TO}v2", says=r"changed=0 .*failed=0")
-    foo.show()
-    expect(foo.fingerprint() == before, "neither foo nor a pod of it was touched")
+    primary.show()
+    expect(primary.fingerprint() == before, "neither foo nor a pod of it was touched")
 
     heading("Roll it to v3, whose pods are slow to start, and kill Ansible half-way")
-    foo.watch()
+    primary.watch()
     with ansible.started(f"{TO}v3-slow") as running:
-        foo.wait_for(3, "myimage:v3-slow", running)
+        primary.wait_for(3, "myimage:v3-slow", running)
         killed = running.kill()
     note(f"*** kill -9 {' '.join(map(str, killed))}: ansible-playbook, its worker and the module, all at once")
-    foo.show()
-    new = foo.uids("myimage:v3-slow")
-    expect(foo.uids("myimage:v2") and new, "both versions have pods")
-    expect(len(foo.controllers()) == 2, "foo and its next controller are there")
+    primary.show()
+    new = primary.uids("myimage:v3-slow")
+    expect(primary.uids("myimage:v2") and new, "both versions have pods")
+    expect(len(primary.controllers()) == 2, "foo and its next controller are there")
 
     heading("How do things stand? The cluster knows, nobody else has to remember")
     ansible.run("ansible-playbook baton.kubernetes.status -e name=foo", keep=r" {4}", says="phase: progressing")
 
     heading("Resume: the same command")
     ansible.run(f"{TO}v3-slow")
-    foo.show(way=True)
-    foo.expect_all("myimage:v3-slow")
-    expect(new <= foo.uids(), "the pods that were new when Ansible was killed are still the same ones")
+    primary.show(way=True)
+    primary.expect_all("myimage:v3-slow")
+    expect(new <= primary.uids(), "the pods that were new when Ansible was killed are still the same ones")
 
     heading("Roll it to an image that is not there, and back")
-    before = foo.uids()
-    foo.watch()
+    before = primary.uids()
+    primary.watch()
     ansible.run(f"{TO}v4-absent -e progress_deadline=5 -e on_failure=stop", says="ImagePull", code=2)
-    foo.show()
-    expect(foo.uids("myimage:v4-absent"), "a pod of v4 has been tried")
+    primary.show()
+    expect(primary.uids("myimage:v4-absent"), "a pod of v4 has been tried")
     ansible.run("ansible-playbook baton.kubernetes.rollback -e name=foo")
-    foo.show(way=True)
-    foo.expect_all("myimage:v3-slow")
-    expect(foo.uids() == before, "the pods are those of before")
+    primary.show(way=True)
+    primary.expect_all("myimage:v3-slow")
+    expect(primary.uids() == before, "the pods are those of before")
 
 
 def _start_cluster() -> None:

@@ -93,8 +93,8 @@ class Foo:
 
     def fingerprint(self) -> tuple[str, set[str]]:
         """Changes with every write to foo, and with every pod."""
-        foo = self._core.read_namespaced_replication_controller("foo", NAMESPACE)
-        return foo.metadata.resource_version, self.uids()
+        primary = self._core.read_namespaced_replication_controller("foo", NAMESPACE)
+        return primary.metadata.resource_version, self.uids()
 
     def _pods(self) -> list[Pod]:
         items = self._core.list_namespaced_pod(NAMESPACE).items

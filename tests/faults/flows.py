@@ -19,7 +19,7 @@ from namespace import manifest
 from proxy import Exchange, Fault
 from world import World
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
 
 Json = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Flow:
 
 def never_updated(world: World) -> None:
     """foo as a user creates it: without the deployment label."""
-    world.namespace.make_foo(REPLICAS)
+    world.namespace.make_primary(REPLICAS)
 
 
 def updated_before(world: World) -> None:
@@ -96,7 +96,7 @@ def half_way(task: Json, begin: Callable[[World], None] = updated_before) -> Cal
     return half_way
 
 
-def foo_lost(world: World) -> None:
+def primary_lost(world: World) -> None:
     """Half way, and then somebody deletes foo: next is left."""
     half_way(UPDATE)(world)
     world.namespace.remove("foo")
@@ -131,7 +131,7 @@ NAMED = {**UPDATE, "next_name": "bar"}
 RESTART = {"state": "restarted"}
 
 HANDOVER = Flow("update with handover", updated_before, UPDATE, BACK, half_way(UPDATE))
-NEXT_NAME = Flow("next_name given", updated_before, NAMED, BACK, half_way(NAMED))
+SUCCESSOR_NAME = Flow("next_name given", updated_before, NAMED, BACK, half_way(NAMED))
 
 UPDATE_REPLICA_SET, BACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**BACK, **REPLICA_SET}
 DEPLOYMENT = {"kind": "Deployment"}
@@ -161,10 +161,10 @@ PAUSE = of_deployment("Deployment, to a pause", PAUSE_DEPLOYMENT, BACK_DEPLOYMEN
 FLOWS = [
     HANDOVER,
     Flow("first update of foo", never_updated, UPDATE, BACK, half_way(UPDATE, never_updated)),
-    NEXT_NAME,
+    SUCCESSOR_NAME,
     Flow("rolled back half way", half_way(UPDATE), BACK, UPDATE, half_way(UPDATE)),
     Flow("restart", updated_before, RESTART, BACK, half_way(RESTART), whichever_restart),
-    Flow("foo lost half way", foo_lost, UPDATE, BACK),
+    Flow("foo lost half way", primary_lost, UPDATE, BACK),
     Flow("back to a revision", updated_to_v2, BACK_TO_FIRST, BACK, half_way(BACK_TO_FIRST, updated_to_v2)),
     Flow("ReplicaSet", replica_set, UPDATE_REPLICA_SET, BACK_REPLICA_SET, half_way(UPDATE_REPLICA_SET, replica_set)),
     Flow("migrated to a Deployment", never_updated, {"state": "migrated", "to_kind": "Deployment"}, {**BACK, **DEPLOYMENT}),

@@ -13,7 +13,7 @@ import dataclasses
 
 import peer
 from clients import ansible
-from flows import FLOWS, HANDOVER, NEXT_NAME, PAUSE
+from flows import FLOWS, HANDOVER, PAUSE, SUCCESSOR_NAME
 from injected import FAULTS, FOR_GOOD, WATCH_FAULTS, Kind, any_change, any_json_patch, any_step, any_write
 from series import References, Series, crash, disturb, disturb_watch
 
@@ -34,5 +34,5 @@ def series(with_peer: bool) -> list[Series]:
         *(disturb_watch(HANDOVER, references, name) for name in WATCH_FAULTS),
         *(crash(flow, references, turns_round=turns_round) for flow in FLOWS for turns_round in (False, True)),
         *(disturb(HANDOVER, references, kind) for kind in FAULTS),
-        *(disturb(flow, references, each) for flow in (NEXT_NAME, PAUSE) for each in map(at_steps_only, FAULTS) if each),
+        *(disturb(flow, references, each) for flow in (SUCCESSOR_NAME, PAUSE) for each in map(at_steps_only, FAULTS) if each),
     ]

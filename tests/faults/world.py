@@ -21,7 +21,7 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace, Observer, eventually, is_ready, manifest, role, uids
 from proxy import Proxy, Script
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
 
 Json = dict[str, Any]
 
@@ -116,10 +116,10 @@ class Judge(Observer):
         self._controllers.pop(name, None)
         if kind != "DELETED":
             self._controllers[name] = item
-        if self._is_expected and not any(map(self._describes_foo, self._controllers.values())):
+        if self._is_expected and not any(map(self._describes_primary, self._controllers.values())):
             self.undescribed.append(f"{name} {kind.lower()}, and what is left is {', '.join(sorted(self._controllers))}")
 
-    def _describes_foo(self, item: Json) -> bool:
+    def _describes_primary(self, item: Json) -> bool:
         """foo itself, what was asked for in its place, or a next that says whose next it is."""
         annotations = item["metadata"].get("annotations") or {}
         of = annotations.get(identity.PARTNER) or annotations.get(identity.KUBECTL_SOURCE, "").partition(":")[0]

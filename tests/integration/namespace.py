@@ -28,11 +28,12 @@ import yaml
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import driver, identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway, SimulatedGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import REVISION, Delete
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import KubernetesGateway, SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 Json = dict[str, t.Any]
 
@@ -175,7 +176,7 @@ class Namespace:
     def remove(self, name: str, resource: str = "replicationcontrollers", policy: str = "Background") -> None:
         self._call("DELETE", self._path(resource, name), {"propagationPolicy": policy})
 
-    def make_foo(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **metadata: t.Any) -> Json:
+    def make_primary(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **metadata: t.Any) -> Json:
         """A ReplicationController with all its pods ready."""
         self.create("replicationcontrollers", manifest(replicas, image, name, **metadata))
         self.until_available(name, replicas)

@@ -11,8 +11,8 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, dies, eventually, hands_over, manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 
@@ -70,7 +70,7 @@ BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "my
                          ids=["image", "image and next_name", "template"])
 def test_an_admission_that_changes_the_template(namespace, expression, image, wish):
     """The wanted template never equals the stored one: the update ends all the same, also one that was killed, and is unchanged."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     with mutates(namespace, expression):
         with pytest.raises(Killed):
@@ -118,7 +118,7 @@ DENIED = {
 def test_a_step_that_a_policy_denies(namespace, what, reason):
     """The error names the step, the policy and its message; without the policy the same task ends, and nothing is lost."""
     operations, expression, trial, deed = DENIED[what]
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     def probe():
         try:
@@ -145,7 +145,7 @@ def test_a_step_that_a_policy_denies(namespace, what, reason):
 @pytest.mark.parametrize("is_begun", [False, True], ids=["there from the beginning", "comes half way through the pods"])
 def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_begun):
     """The error names the pod, the policy and its message, if possible before the first write; without it the same task ends."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     trial = [{"op": "remove", "path": "/metadata/ownerReferences"}]
 
     def probe():
@@ -186,7 +186,7 @@ def limits(namespace, **hard):
 
 def test_a_quota_that_leaves_no_room_for_the_surge(namespace):
     """The error has the quota's own words; with max_surge=0 the same update goes on."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     limits(namespace, pods="2")
 
     with pytest.raises(RolloutError) as error:
@@ -201,7 +201,7 @@ def test_a_quota_that_leaves_no_room_for_the_surge(namespace):
 @pytest.mark.parametrize("then", [dict(state="rolled_back"), BY_IMAGE], ids=["back", "forward"])
 def test_a_quota_that_allows_no_other_controller(namespace, then):
     """Nothing but a mark on foo has happened: it can be taken back under the quota, or the update goes on without it."""
-    before = namespace.make_foo(2)
+    before = namespace.make_primary(2)
     limits(namespace, **{"count/replicationcontrollers": "1"})
 
     with pytest.raises(RolloutError) as error:
@@ -222,7 +222,7 @@ def test_a_quota_that_allows_no_other_controller(namespace, then):
 
 def test_a_namespace_that_is_deleted_in_the_middle(namespace):
     """The task ends soon, whatever goes first: its permissions, its token, or foo."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
 
     def say(line):
         if line.startswith("scale foo: 3 -> 2"):
@@ -238,7 +238,7 @@ def test_a_namespace_that_is_deleted_in_the_middle(namespace):
 
 def test_a_namespace_that_is_being_deleted(namespace):
     """Held up by a finalizer on foo."""
-    namespace.make_foo(2, finalizers=["example.com/wait"])
+    namespace.make_primary(2, finalizers=["example.com/wait"])
     namespace.core.delete_namespace(namespace.name)
     eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "the deletion of foo")
     try:

@@ -54,7 +54,7 @@ def images(namespace):
 
 
 def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     first, second = adhoc("name=foo image=myimage:v2"), adhoc("name=foo image=myimage:v2")
 
@@ -71,7 +71,7 @@ def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
                                        "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1", "state=rolled_back"])
 def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
     """Asked in Ansible's own process, or, under another name of the same Python, by the module."""
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     arguments = arguments if "name=" in arguments else f"name=foo {arguments}"
 
     here, there = (run("ansible", "localhost", "-vvv", "-m", "baton.kubernetes.rolling_update", *interpreter,
@@ -86,7 +86,7 @@ def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
 
 
 def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     play = tmp_path / "play.yml"
     play.write_text(textwrap.dedent(f"""
         - hosts: localhost
@@ -125,7 +125,7 @@ def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
 
 
 def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
-    before = namespace.make_foo(2)
+    before = namespace.make_primary(2)
 
     process = adhoc("name=foo image=myimage:v2-crash on_failure=rollback failure_grace=2 timeout=60", check=False)
 
@@ -140,7 +140,7 @@ def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
 
 
 def test_a_timeout_names_the_cause(namespace, adhoc):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     process = adhoc("name=foo image=myimage:v2-absent timeout=4 failure_grace=60", check=False)
 
@@ -167,7 +167,7 @@ def test_without_a_usable_kubeconfig(namespace, adhoc, tmp_path, content, senten
 
 def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
     """No kubeconfig at all, and the token never in the output, not even with -vvv."""
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     token = namespace.token
     environment = {"K8S_AUTH_KUBECONFIG": "", "KUBECONFIG": "/nowhere", "K8S_AUTH_HOST": cluster.server,
                    "K8S_AUTH_API_KEY": token, "K8S_AUTH_SSL_CA_CERT": str(cluster.certificate_authority),
@@ -181,7 +181,7 @@ def test_host_and_token_as_awx_injects_them(namespace, adhoc, cluster):
 
 
 def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, tmp_path):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     content = Path(namespace.kubeconfig).read_text(encoding="utf-8")
     play = [{"hosts": "localhost", "gather_facts": False, "tasks": [{"baton.kubernetes.rolling_update": {
         "name": "foo", "namespace": namespace.name, "image": "myimage:v2", "kubeconfig": json.loads(content)}}]}]
@@ -194,7 +194,7 @@ def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, tmp_path):
 
 
 def test_a_survey_answer_that_is_empty_counts_as_not_given(namespace, run):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     empty = {"next_name": "", "container": "", "max_surge": ""}
     arguments = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", **empty}
 
@@ -211,23 +211,24 @@ def start(namespace, ansible_environment, tmp_path, image="myimage:v2-slow"):
         cwd=tmp_path, env=ansible_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def next_of(namespace):
+def successor_of(namespace):
     return next((name for name in namespace.rcs() if name != "foo"), None)
 
 
 def half_way(namespace):
-    return eventually(lambda: next_of(namespace) and (namespace.rc(next_of(namespace)) or {}).get("spec", {}).get("replicas"),
-                      "a rollout half way")
+    return eventually(
+        lambda: successor_of(namespace) and (namespace.rc(successor_of(namespace)) or {}).get("spec", {}).get("replicas"),
+        "a rollout half way")
 
 
 def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environment, tmp_path, adhoc):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path)
     half_way(namespace)
     for pid in descendants(process.pid):
         os.kill(pid, signal.SIGKILL)
     process.wait()
-    name = next_of(namespace)
+    name = successor_of(namespace)
 
     info = result_of(adhoc("name=foo", module="rolling_update_info"))["rollouts"][0]
     assert info["phase"] == "progressing" and info["direction"] == "forward" and info["next"]["name"] == name
@@ -241,7 +242,7 @@ def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environme
 @pytest.mark.parametrize("kill", ["SIGKILL of the process group, as AWX cancels", "SIGINT", "SIGTERM"])
 def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill):
     """Workers are sessions of their own: without the action plugin's watch the module would go on to its end."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path)
     half_way(namespace)
     workers = descendants(process.pid)
@@ -259,7 +260,7 @@ def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp
 
 def test_the_built_collection_works_from_where_it_is_installed(namespace, run, tmp_path):
     """ansible-galaxy collection build, install, and the role and playbooks by their full names."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     sources = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True)
     tree = tmp_path / "tree"
     for name in sources.stdout.decode().split("\0"):
@@ -282,7 +283,7 @@ def test_the_built_collection_works_from_where_it_is_installed(namespace, run, t
 
 
 def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     namespace.roll(image="myimage:v2", pause_at="1")
 
     (rollout,) = result_of(adhoc("name=foo pods=true", module="rolling_update_info"))["rollouts"]
@@ -294,7 +295,7 @@ def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
 
 
 def test_info_of_all_controllers_in_a_namespace(namespace, adhoc):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     namespace.create("replicationcontrollers", manifest(0, name="bar"))
 
     rollouts = result_of(adhoc("", module="rolling_update_info"))["rollouts"]

@@ -7,8 +7,6 @@ The pods share a load of half of what four of them ask for, and the autoscaler's
 would give them all to foo, which the update shrinks.
 """
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import datetime
@@ -23,7 +21,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, dies, eventually, manifest, role
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
 #: Millicores that all pods use together, and that each one asks for.
@@ -84,9 +82,9 @@ def scaler(namespace, cluster):
         "insecureSkipTLSVerify": True,
         "service": {"name": "metrics", "namespace": namespace.name, "port": server.server_port}}})
     try:
-        foo = manifest(REPLICAS)
-        foo["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{REQUEST}m"}}
-        namespace.create("replicationcontrollers", foo)
+        primary = manifest(REPLICAS)
+        primary["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": f"{REQUEST}m"}}
+        namespace.create("replicationcontrollers", primary)
         namespace.until_available("foo", REPLICAS)
         namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
             "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"},

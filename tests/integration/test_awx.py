@@ -3,8 +3,6 @@
 
 """As AWX runs jobs: the project of docs/awx through ansible-runner, with injected credentials, artifacts and cancelled jobs."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import json
@@ -72,7 +70,7 @@ def survey(name):
 
 def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
     """The second job gets the first one's artifacts as variables, over its own survey's."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
 
     answers = {"name": "foo", "image": "myimage:v2", "namespace": namespace.name}
     update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
@@ -91,7 +89,7 @@ def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
 
 
 def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     job = jobs.launch("image_bump.yml", name="foo", image="myimage:v2-crash", failure_grace=1)
 
@@ -100,7 +98,7 @@ def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
 
 
 def test_the_injected_token_is_in_no_artifact(namespace, jobs):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     job = jobs.launch("image_bump.yml", name="foo", image="myimage:v2")
 
@@ -111,7 +109,7 @@ def test_the_injected_token_is_in_no_artifact(namespace, jobs):
 
 def test_a_cancelled_job_stops_and_its_relaunch_goes_on(namespace, jobs):
     """AWX cancels with SIGKILL for the process group."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     cancelled = threading.Event()
     wanted = {"name": "foo", "image": "myimage:v2-slow"}
     job = []

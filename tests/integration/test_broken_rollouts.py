@@ -8,8 +8,6 @@ A witness with watches of its own says since when the cause is to be seen in the
     WRITE_FAILURES=1 .venv/bin/pytest tests/integration/test_broken_rollouts.py
 """
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import concurrent.futures
@@ -29,8 +27,8 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace, eventually, manifest
 from urllib3.exceptions import HTTPError
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.diagnosis import Cause
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
 Json = dict[str, t.Any]
 
@@ -78,7 +76,7 @@ class Row:
     #: What else is told then.
     also: tuple[str, ...] = ()
 
-    def foo(self) -> Json:
+    def primary(self) -> Json:
         """The controller with the old template."""
         item = manifest(self.replicas)
         template = item["spec"]["template"]
@@ -306,7 +304,7 @@ def run(row: Row, kubeconfig: str, pulse: Pulse) -> Outcome:
     namespace = Namespace(kubeconfig, row.cause)
     row, objects = in_namespace(row, namespace.name), in_namespace(row, namespace.name).objects
     try:
-        namespace.create("replicationcontrollers", row.foo())
+        namespace.create("replicationcontrollers", row.primary())
         namespace.until_available("foo", row.replicas)
         for path, item in objects.items():
             namespace._call("PATCH", f"{path}?fieldManager=test", {**item, "metadata": {

@@ -24,11 +24,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes.config import incluster_config
 from namespace import after_write, eventually
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.gateway import KubernetesGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 PLUGIN = """#!/bin/sh
 echo asked >> "$0.log"
@@ -45,9 +45,9 @@ class Token:
     def __init__(self, namespace, name):
         self.namespace, self.name, self.count = namespace, name, 0
         self.file = namespace.write(name, "")
-        self.next()
+        self.successor()
 
-    def next(self):
+    def successor(self):
         """Put a new token into the file."""
         self.count += 1
         secret = self.namespace.create("secrets", {"metadata": {"name": f"{self.name}-{self.count}"}})
@@ -72,7 +72,7 @@ def rolled(namespace, name, token, kubeconfig):
     """Roll a controller, and let the token expire after the fifth write, when there is another one in its place."""
     def expire():
         token.expire()
-        token.next()
+        token.successor()
 
     gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}), namespace.name)
     after_write(5, expire)(gateway)
@@ -94,7 +94,7 @@ def test_a_token_that_expires_in_the_middle(namespace, monkeypatch):
     ways = ("plugin", "file", "pod", "given")
     tokens = {}
     for way in ways:
-        namespace.make_foo(2, name=way)
+        namespace.make_primary(2, name=way)
         tokens[way] = Token(namespace, way)
     script = namespace.write("script", PLUGIN)
     server = urlsplit(namespace.client.configuration.host)
@@ -243,7 +243,7 @@ def play(namespace, environment, tmp_path, ways):
     """Run a task for each way, on a controller of its own, with a spy beside it; what Ansible has printed, and the spy."""
     tasks = []
     for name, (options, _secrets) in ways.items():
-        namespace.make_foo(1, name=name)
+        namespace.make_primary(1, name=name)
         arguments = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **options}
         tasks.append({"baton.kubernetes.rolling_update": arguments, "ignore_errors": True})
     file, temp = tmp_path / "play.yml", tmp_path / "temp"

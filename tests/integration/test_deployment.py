@@ -3,8 +3,6 @@
 
 """Deployments: the server's own controller makes the steps, and stands still where a pause wants it to."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import json
@@ -13,8 +11,9 @@ import time
 import pytest
 from namespace import Killed, dies, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
 

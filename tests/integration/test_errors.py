@@ -11,9 +11,9 @@ from __future__ import annotations
 import pytest
 from namespace import Killed, dies, manifest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 def refused(namespace, **params) -> RolloutError:
@@ -69,7 +69,7 @@ def test_no_such_controller_in_other_states(namespace, state):
     (dict(template={"metadata": {"labels": {"app": "bar"}}}), "the wanted template is refused"),
 ])
 def test_a_template_that_cannot_be_is_refused(namespace, params, sentence):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     assert refused(namespace, **params).what == sentence
 
@@ -89,7 +89,7 @@ def test_an_ambiguous_container_is_asked_for(namespace):
 
 
 def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     definition = {**manifest(image="myimage:v2"), "metadata": {"name": "bar"}}
 
@@ -97,19 +97,19 @@ def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
 
 
 def test_a_label_key_of_the_users_own_is_refused(namespace):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     assert "app=foo is the controller's own" in refused(namespace, image="myimage:v2", deployment_label_key="app").what
 
 
 def test_a_field_that_is_not_there_is_refused(namespace):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     assert "unknown field" in refused(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why
 
 
 def test_another_update_in_progress_is_named(namespace):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
 
@@ -120,8 +120,8 @@ def test_another_update_in_progress_is_named(namespace):
 
 
 def test_a_stranger_in_nexts_place_is_refused(namespace):
-    namespace.make_foo(1)
-    namespace.make_foo(1, name="bar")
+    namespace.make_primary(1)
+    namespace.make_primary(1, name="bar")
 
     error = refused(namespace, image="myimage:v2", next_name="bar")
 
@@ -130,12 +130,12 @@ def test_a_stranger_in_nexts_place_is_refused(namespace):
 
 def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
     """Its next still has the uid of the one that is gone."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.gone("foo")
-    namespace.make_foo(3)
+    namespace.make_primary(3)
 
     assert "is not this update's next controller" in refused(namespace, image="myimage:v2").what
 
@@ -152,19 +152,19 @@ def test_a_controller_that_another_one_owns_is_refused(namespace):
 
 
 def test_next_itself_is_not_updated(namespace):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
-    (next,) = set(namespace.rcs()) - {"foo"}
+    (successor,) = set(namespace.rcs()) - {"foo"}
 
-    error = refused(namespace, name=next, image="myimage:v1")
+    error = refused(namespace, name=successor, image="myimage:v1")
 
     assert "it is the next controller of an update of foo" in error.what and "name=foo" in error.next_command
 
 
 def test_what_kubectl_left_half_way_is_named(namespace):
-    namespace.make_foo(2)
-    namespace.make_foo(1, name="foo-next", annotations={"kubectl.kubernetes.io/update-source-id": "foo"})
+    namespace.make_primary(2)
+    namespace.make_primary(1, name="foo-next", annotations={"kubectl.kubernetes.io/update-source-id": "foo"})
 
     error = refused(namespace, image="myimage:v2")
 
@@ -187,7 +187,7 @@ def test_a_token_that_is_not_accepted(namespace):
 
 def test_a_user_to_impersonate_reaches_the_server(namespace):
     """Whoever may impersonate jane has her permissions, which are none; whoever may not is told so."""
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     error = run_as(namespace, impersonate_user="jane")
     assert error.what == "permission denied (403)" and 'cannot impersonate' in error.why
@@ -214,7 +214,7 @@ def test_a_certificate_that_is_not_trusted(namespace, tmp_path):
 
 
 def test_pods_that_do_not_become_available_are_explained(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:absent", failure_grace=2)

@@ -14,8 +14,9 @@ import pytest
 from namespace import eventually, manifest
 from plays import ad_hoc, rolled
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import fleet, identity, request
-from ansible_collections.baton.kubernetes.plugins.module_utils.driver import Clock
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, request
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.driver import Clock
 
 NAMES = [f"foo-{number}" for number in range(8)]
 

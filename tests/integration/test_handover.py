@@ -7,8 +7,6 @@ Killed at each of its writes, disturbed between two of them, beside other contro
 that does not let everybody change owners.
 """
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import contextlib
@@ -36,8 +34,9 @@ from namespace import (
     uids,
 )
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import handover, identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
 #: Far more than the writes of a handover.
@@ -83,7 +82,7 @@ class Kind:
     def names(self):
         return sorted(item["metadata"]["name"] for item in self.namespace._call("GET", self.path())["items"])
 
-    def next(self):
+    def successor(self):
         """The name of the other one."""
         (name,) = (each for each in self.names() if each.startswith("foo-"))
         return name
@@ -120,7 +119,7 @@ class Kind:
         """A client that dies when one pod is foo's, the others next's."""
         with pytest.raises(Killed):
             self.roll(kill=dies(1, True, hands_over), **params)
-        assert len(self.pods()) == 1 and len(self.pods(self.next())) == REPLICAS - 1
+        assert len(self.pods()) == 1 and len(self.pods(self.successor())) == REPLICAS - 1
 
     def assert_updated(self, replicas=REPLICAS, image="myimage:v2"):
         """foo alone, open, without marks, with that many available pods, all with that image; another task is unchanged."""
@@ -181,16 +180,16 @@ def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, 
     for number in range(1, NEVER):
         image = f"myimage:v{number + 1}"
         where = f"killed {'after' if after else 'before'} write {number} of the handover"
-        with_next = set()
+        with_successor = set()
         with namespace.observer() as observer:
             try:
                 kind.roll(kill=dies(number, after, SinceRename()), image=image)
             except Killed:
-                with_next = uids(namespace.pods())
+                with_successor = uids(namespace.pods())
                 kind.roll(image=image)
             else:
                 break
-        assert uids(kind.pods()) == with_next == observer.new, where
+        assert uids(kind.pods()) == with_successor == observer.new, where
         assert len(observer.new) == REPLICAS and not observer.new & observer.deleted and not observer.restarts, where
         assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1, where
         assert "foo" not in observer.controllers_deleted, where
@@ -222,7 +221,7 @@ def name_of(pod):
 def deletes_pods(of):
     """Delete those that foo has, or next, or both."""
     def delete(kind):
-        owners = {"foo": ["foo"], "next": [kind.next()], "both": ["foo", kind.next()]}[of]
+        owners = {"foo": ["foo"], "next": [kind.successor()], "both": ["foo", kind.successor()]}[of]
         for pod in [pod for name in owners for pod in kind.pods(name)]:
             kind.namespace.remove(name_of(pod), "pods")
         eventually(lambda: not any(kind.pods(name) for name in owners), "the end of the pods")
@@ -231,7 +230,7 @@ def deletes_pods(of):
 
 def relabels(key, of):
     def relabel(kind):
-        pod = kind.pods(kind.next() if of == "next" else of)[0]
+        pod = kind.pods(kind.successor() if of == "next" else of)[0]
         kind.namespace.patch(name_of(pod), {"metadata": {"labels": {key: "another"}}}, "pods")
         eventually(lambda: owner(kind.namespace._get("pods", name_of(pod))) != owner(pod), "its release")
     return relabel
@@ -241,7 +240,7 @@ def adopts(kind):
     """Another controller takes one of next's pods, as it never would by itself: its own are refused, so that it lacks one."""
     kind.namespace._call("POST", kind.path(), kind.body(1, "other", {"app": "foo"}, priorityClassName="none-of-that-name"))
     other = kind.get("other")
-    pod = kind.pods(kind.next())[0]
+    pod = kind.pods(kind.successor())[0]
     reference = {"apiVersion": other["apiVersion"], "kind": kind.kind, "name": "other", "uid": other["metadata"]["uid"],
                  "controller": True, "blockOwnerDeletion": True}
     kind.namespace.patch(name_of(pod), {"metadata": {"ownerReferences": [reference]}}, "pods")
@@ -250,7 +249,7 @@ def adopts(kind):
 
 def terminates(of):
     def terminate(kind):
-        name = name_of(kind.pods(kind.next() if of == "next" else of)[0])
+        name = name_of(kind.pods(kind.successor() if of == "next" else of)[0])
         kind.namespace.patch(name, {"metadata": {"finalizers": ["example.com/wait"]}}, "pods")
         kind.namespace.remove(name, "pods")
     return terminate
@@ -258,13 +257,13 @@ def terminates(of):
 
 def scales(name, size):
     def scale(kind):
-        kind.patch(name or kind.next(), {"spec": {"replicas": size}})
-        eventually(lambda: kind.is_observed(name or kind.next()), "the new size")
+        kind.patch(name or kind.successor(), {"spec": {"replicas": size}})
+        eventually(lambda: kind.is_observed(name or kind.successor()), "the new size")
     return scale
 
 
 def deletes_controller(name, policy):
-    return lambda kind: kind.remove(name or kind.next(), policy)
+    return lambda kind: kind.remove(name or kind.successor(), policy)
 
 
 LABEL = identity.DEPLOYMENT_LABEL
@@ -541,7 +540,7 @@ def test_with_one_role_more_it_is_updated_there(strict_namespace, kind):
 def test_with_one_role_more_it_is_migrated_there(strict_namespace):
     """Without it no pod is handed over, none is without a controller, and the same task goes on when it is there."""
     strict_namespace.allow(role("baton-migration"), "baton-migration")
-    strict_namespace.make_foo(REPLICAS)
+    strict_namespace.make_primary(REPLICAS)
     before = uids(strict_namespace.pods())
     wish = {"state": "migrated", "to_kind": "Deployment"}
 

@@ -3,15 +3,14 @@
 
 """The templates of before, as the API server keeps them, and the way back to them after an update has ended."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import pytest
 from namespace import Killed, dies, eventually, uids
 from test_permissions import change_role, without
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity, task
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
 
 REPLICAS = 2
 #: Far more than the writes of an update.
@@ -38,7 +37,7 @@ def back_to(number, **params):
 
 
 def test_back_to_a_revision_when_the_update_has_ended(namespace):
-    before = namespace.make_foo(REPLICAS)
+    before = namespace.make_primary(REPLICAS)
     assert history(namespace) == [(1, "myimage:v1")]
     for image in ("myimage:v2", "myimage:v3"):
         assert not namespace.roll(image=image)["warnings"]
@@ -60,7 +59,7 @@ def test_back_to_a_revision_when_the_update_has_ended(namespace):
 
 
 def test_the_history_goes_with_the_controller(namespace):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     namespace.roll(image="myimage:v2")
     (item,) = kept(namespace)
     assert identity.record(item["metadata"]["annotations"][identity.LAST_ROLLOUT])["to"] == {"web": "myimage:v1"}
@@ -72,7 +71,7 @@ def test_the_history_goes_with_the_controller(namespace):
 
 def test_it_lets_go_of_a_controller_that_is_deleted_without_its_pods(namespace):
     """The garbage collector patches the history too, which the API server refuses if it would write the data in other bytes."""
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     odd = [{"name": "web", "env": [{"name": "ODD", "value": 'a && b < c > d "e" \\ \u00e9 \u2028 \U0001f600'}]}]
     namespace.roll(template={"spec": {"containers": odd}})
     namespace.roll(image="myimage:v2")
@@ -86,7 +85,7 @@ def test_it_lets_go_of_a_controller_that_is_deleted_without_its_pods(namespace):
 
 
 def test_with_next_name_the_one_that_stays_inherits_it(namespace):
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     assert not namespace.roll(image="myimage:v3", next_name="bar")["warnings"]
     namespace.gone("foo")
@@ -100,7 +99,7 @@ def test_with_next_name_the_one_that_stays_inherits_it(namespace):
 
 
 def test_check_mode_tells_the_steps_and_keeps_nothing(namespace):
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     there = kept(namespace)
     planned = namespace.check(**back_to(1))
@@ -120,7 +119,7 @@ def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, af
     wish = back_to(1, revision_history_limit=1, **params)
     name = params.get("next_name", "foo")
     for number in range(1, NEVER):
-        namespace.make_foo(REPLICAS)
+        namespace.make_primary(REPLICAS)
         namespace.roll(image="myimage:v2")
         try:
             namespace.roll(kill=dies(number, after), **wish)
@@ -139,7 +138,7 @@ def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, af
 
 @pytest.mark.parametrize("verb", ["list", "create", "delete"])
 def test_without_permission_an_update_works_and_one_warning_says_so(namespace, verb):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     change_role(namespace, without(verb, "controllerrevisions"), verb, "controllerrevisions")
 
     result = namespace.roll(image="myimage:v2")

@@ -28,7 +28,7 @@ def clusters(monkeypatch):
             cluster = stack.enter_context(embedded.up(f"region-{name}", admission_plugins=ADMISSION_PLUGINS))
             namespaces[name] = Namespace(cluster.kubeconfig, name)
             stack.callback(namespaces[name].delete)
-            namespaces[name].make_foo(REPLICAS)
+            namespaces[name].make_primary(REPLICAS)
         yield namespaces
 
 

@@ -3,15 +3,13 @@
 
 """From a ReplicationController to a Deployment: the pods stay the same."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import pytest
 from namespace import Killed, after_write, deletes, dies, eventually, hands_over, owner, role, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: Far more than the writes of a migration.
 NEVER = 100
@@ -36,7 +34,7 @@ def is_migrated(namespace):
 
 @pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.long)])
 def test_the_pods_are_the_same(allowed, replicas):
-    allowed.make_foo(replicas)
+    allowed.make_primary(replicas)
     before = uids(allowed.pods())
     with allowed.observer() as observer:
         result = migrate(allowed)
@@ -51,7 +49,7 @@ def test_the_pods_are_the_same(allowed, replicas):
 
 def test_the_deployment_is_rolled_from_there(allowed):
     """One whose pods an update had handed over, so that it has the deployment label."""
-    allowed.make_foo(3)
+    allowed.make_primary(3)
     allowed.roll(image="myimage:v2")
     before = uids(allowed.pods())
     migrate(allowed, max_surge="2")
@@ -71,7 +69,7 @@ def test_the_deployment_is_rolled_from_there(allowed):
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, after):
     for number in range(1, NEVER):
-        allowed.make_foo(2)
+        allowed.make_primary(2)
         before = uids(allowed.pods())
         with allowed.observer() as observer:
             try:
@@ -88,7 +86,7 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, a
 
 
 def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
-    before = allowed.make_foo(3)
+    before = allowed.make_primary(3)
     planned = allowed.check(state="migrated", to_kind="Deployment")
     assert set(planned["requests"]) == {"GET"}
     assert allowed.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
@@ -98,7 +96,7 @@ def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
 
 
 def test_scaled_in_between_it_keeps_that_size(allowed):
-    allowed.make_foo(2)
+    allowed.make_primary(2)
 
     def scale():
         allowed.patch("foo", {"spec": {"replicas": 3}})
@@ -110,7 +108,7 @@ def test_scaled_in_between_it_keeps_that_size(allowed):
 
 @pytest.mark.parametrize("which", [hands_over, deletes], ids=["half of the pods handed over", "the controller deleted"])
 def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
-    allowed.make_foo(2)
+    allowed.make_primary(2)
     with allowed.observer() as observer:
         with pytest.raises(Killed):
             migrate(allowed, kill=dies(1, True, which))
@@ -119,7 +117,7 @@ def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
     assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new) == 1
 
 
-def deletes_foo(policy):
+def deletes_primary(policy):
     return lambda namespace: namespace.remove("foo", policy=policy)
 
 
@@ -128,8 +126,8 @@ DEEDS = {
     "a pod deleted": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"], "pods"), 1, False),
     "a pod relabelled": (lambda namespace: namespace.patch(
         namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}}, "pods"), 1, True),
-    "foo deleted": (deletes_foo("Background"), 1, False),
-    "foo deleted without its pods": (deletes_foo("Orphan"), 1, True),
+    "foo deleted": (deletes_primary("Background"), 1, False),
+    "foo deleted without its pods": (deletes_primary("Orphan"), 1, True),
     "foo scaled": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
 }
 
@@ -137,7 +135,7 @@ DEEDS = {
 @pytest.mark.parametrize("what", DEEDS)
 def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
     deed, most_killed, leaves_bare = DEEDS[what]
-    allowed.make_foo(2)
+    allowed.make_primary(2)
     before = uids(allowed.pods())
 
     with allowed.observer(lambda pod: leaves_bare):
@@ -150,7 +148,7 @@ def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
 
 
 def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
-    allowed.make_foo(2)
+    allowed.make_primary(2)
     allowed.roll(image="myimage:v2", pause_at="1")
     with pytest.raises(RolloutError, match="an update of it is in progress"):
         migrate(allowed)
@@ -166,7 +164,7 @@ def test_one_of_another_object_is_taken_from_it_on_request_only(allowed):
     owner = allowed.create("configmaps", {"metadata": {"name": "stands-for-it"}})["metadata"]["uid"]
     stand_in = {"apiVersion": "v1", "kind": "ConfigMap", "name": "stands-for-it", "uid": owner, "controller": True,
                 "blockOwnerDeletion": False}
-    allowed.make_foo(2, ownerReferences=[stand_in])
+    allowed.make_primary(2, ownerReferences=[stand_in])
     before = uids(allowed.pods())
     with pytest.raises(RolloutError, match="it is controlled by ConfigMap/stands-for-it"):
         migrate(allowed)
@@ -175,7 +173,7 @@ def test_one_of_another_object_is_taken_from_it_on_request_only(allowed):
 
 
 def test_without_the_role_it_says_what_is_missing(namespace):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     with pytest.raises(RolloutError, match="permission") as error:
         migrate(namespace)
     assert error.value.message and namespace.rcs() == ["foo"]

@@ -10,8 +10,8 @@ import json
 import pytest
 from namespace import Killed, dies, manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: Bytes of all annotations of an object together.
 ANNOTATIONS_LIMIT = 256 * 1024
@@ -101,7 +101,7 @@ def test_text_in_any_script(namespace):
 
 def test_text_that_is_none(namespace):
     """Half of a pair of surrogates, as YAML can say it."""
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     with pytest.raises(RolloutError) as error:
         namespace.roll(template={"metadata": {"annotations": {"note": "\ud83d"}}})

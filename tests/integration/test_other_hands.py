@@ -17,8 +17,8 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import after_write, eventually, hands_over, manifest, owner, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
 
@@ -81,7 +81,7 @@ def rolled(namespace, moment, deed, allow_without=lambda pod: False):
     return end
 
 
-def next_of(namespace):
+def successor_of(namespace):
     """Its name, unless it is on its way out, or None."""
     others = {name: namespace.rc(name) for name in namespace.rcs() if name != "foo"}
     return next((name for name, it in others.items() if it and "deletionTimestamp" not in it["metadata"]), None)
@@ -116,7 +116,7 @@ def goes_on(namespace, end, replicas=REPLICAS):
 
 def named(namespace, name):
     """A controller's name; None stands for next, which must be there."""
-    name = name or next_of(namespace)
+    name = name or successor_of(namespace)
     assert name, "too late"
     return name
 
@@ -214,7 +214,7 @@ def size_after(what, moment):
 @pytest.mark.parametrize("what, moment", [(what, moment) for what, (_deed, moments) in GOES_ON.items() for moment in moments])
 def test_the_task_goes_on(namespace, what, moment):
     deed, moments = GOES_ON[what]
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, moment, lambda: deed(namespace), allow_without=is_bare_by(what))
 
@@ -225,30 +225,30 @@ def test_the_task_goes_on(namespace, what, moment):
 
 def test_foo_is_deleted_when_it_has_all_pods(namespace):
     """No controller is left, and the task says so; who creates foo again has its size, and can roll it."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, DELETED, lambda: deletes("foo")(namespace))
 
     assert isinstance(end, RolloutError) and "no such ReplicationController" in end.what and namespace.rcs() == []
     namespace.gone("foo")
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     goes_on(namespace, namespace.roll(image="myimage:v2"))
 
 
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_foo_is_deleted_and_created_again(namespace, moment):
     """Refused where there is a next that was made for the other one; else the new one is rolled. No pod of next is lost."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, moment, lambda: recreates(namespace))
 
-    if (next := next_of(namespace)) and isinstance(end, RolloutError):
+    if (successor := successor_of(namespace)) and isinstance(end, RolloutError):
         assert "is not this update's next controller" in end.what
-        assert namespace.rc(next)["spec"]["replicas"] >= 2
-        eventually(lambda: len(pods_of(namespace, next)) == namespace.rc(next)["spec"]["replicas"], "the pods of next")
+        assert namespace.rc(successor)["spec"]["replicas"] >= 2
+        eventually(lambda: len(pods_of(namespace, successor)) == namespace.rc(successor)["spec"]["replicas"], "the pods of next")
         with pytest.raises(RolloutError):
             namespace.roll(image="myimage:v2")
-        namespace.remove(next)  # as the error says
+        namespace.remove(successor)  # as the error says
         end = namespace.roll(image="myimage:v2")
     elif isinstance(end, RolloutError):
         assert "no such ReplicationController" in end.what
@@ -258,14 +258,14 @@ def test_foo_is_deleted_and_created_again(namespace, moment):
 
 def test_both_lose_their_annotations(namespace):
     """Put back if the task sees one of them without before the other; else next is a stranger."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
 
     if isinstance(end, RolloutError):
         assert "is not this update's next controller: it is one of no update of foo" in end.what
         assert "delete it only if its pods are not needed" in end.next_command
-        namespace.remove(next_of(namespace))
+        namespace.remove(successor_of(namespace))
         namespace.patch("foo", {"spec": {"replicas": REPLICAS}})
         end = namespace.roll(image="myimage:v2")
     goes_on(namespace, end)
@@ -274,17 +274,17 @@ def test_both_lose_their_annotations(namespace):
 @pytest.mark.parametrize("moment", [RENAMED, DELETED])
 def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, moment):
     """It is put back where the task has not seen it go; else no pod is lost, and what the error says to type ends it."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     end = rolled(namespace, moment, lambda: removes_annotations("foo")(namespace))
 
     if not isinstance(end, RolloutError):
         return goes_on(namespace, end)
     assert "somebody has removed the annotation baton.kubernetes/takeover" in end.what
-    pods, next = uids(namespace.pods()), next_of(namespace)
-    assert len(pods) == REPLICAS and (f"delete rc {next} --cascade=orphan" in end.next_command) == bool(next)
-    if next:
-        namespace.remove(next, policy="Orphan")
+    pods, successor = uids(namespace.pods()), successor_of(namespace)
+    assert len(pods) == REPLICAS and (f"delete rc {successor} --cascade=orphan" in end.next_command) == bool(successor)
+    if successor:
+        namespace.remove(successor, policy="Orphan")
         eventually(lambda: namespace.rcs() == ["foo"], "the end of next")
     namespace.until_available("foo", REPLICAS)
     opening = [{"op": "remove", "path": "/spec/template/spec/priorityClassName"}]
@@ -295,7 +295,7 @@ def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, mo
 
 def test_somebody_who_never_stops_scaling_next(namespace):
     """An autoscaler: the task gives up after the same step five times, and names it."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     def say(line):
         if line.startswith("scale foo-"):
@@ -312,7 +312,7 @@ def test_somebody_who_never_stops_scaling_next(namespace):
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
 def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespace, moment):
     """Another controller owns it, as a reference says."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     owner = namespace.create("configmaps", {"metadata": {"name": "owner"}})
     created = []
 

@@ -3,8 +3,6 @@
 
 """Canaries: an update that ends at a part of the pods, goes on, or goes back; and one step at a time."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import pytest
@@ -26,7 +24,7 @@ def to_pause(namespace, pause_at):
 
 
 def test_a_fifth_then_three_fifths_then_all(namespace):
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     with namespace.observer() as observer:
         results = [to_pause(namespace, "20%")]
         assert versions(namespace) == (4, 1)
@@ -35,9 +33,9 @@ def test_a_fifth_then_three_fifths_then_all(namespace):
         again = to_pause(namespace, "60%")
         results.append(namespace.roll(image="myimage:v2"))
 
-    (next,) = set(observer.controllers_deleted)
+    (successor,) = set(observer.controllers_deleted)
     assert [each["rollout"]["phase"] for each in results] == ["paused", "paused", "complete"]
-    assert results[0]["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({next}), beside 4 of myimage:v1"
+    assert results[0]["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({successor}), beside 4 of myimage:v1"
     assert not again["changed"] and not again["requests"]["PATCH"] and "paused already" in again["msg"]
     assert versions(namespace) == (0, 5) and len(observer.new) == REPLICAS
     assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 2
@@ -45,18 +43,18 @@ def test_a_fifth_then_three_fifths_then_all(namespace):
 
 @pytest.mark.parametrize("back_from", ["20%", "60%", "100%"])
 def test_back_from_a_pause(namespace, back_from):
-    foo = namespace.make_foo(REPLICAS)
+    primary = namespace.make_primary(REPLICAS)
     to_pause(namespace, back_from)
 
     result = namespace.roll(state="rolled_back", max_surge="2")
 
     assert result["changed"] and versions(namespace) == (5, 0) and namespace.rcs() == ["foo"]
-    assert namespace.rc()["spec"] == foo["spec"]
+    assert namespace.rc()["spec"] == primary["spec"]
 
 
 def test_killed_at_any_write_the_same_pause_is_reached(namespace):
     """From each such death on to the pause, to the next one and to the end, or back."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     for number in range(1, NEVER):
         try:
             namespace.roll(image="myimage:v2", pause_at="1", kill=dies(number, after=number % 2 == 0))
@@ -78,7 +76,7 @@ def test_killed_at_any_write_the_same_pause_is_reached(namespace):
 @pytest.mark.parametrize("stage", [{"pause_at": "2"}, {"pause_at": "100%"}, {}], ids=["the second", "the third", "the last"])
 def test_killed_at_any_write_of_a_later_stage(namespace, stage):
     """Each time from a pause at 1; the same stage then ends as an undisturbed one, and what is left of it goes back."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     for number in range(1, NEVER):
         namespace.roll(image="myimage:v2", pause_at="1")
         try:
@@ -95,7 +93,7 @@ def test_killed_at_any_write_of_a_later_stage(namespace, stage):
 
 
 def test_one_step_at_a_time(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     sizes = []
     for _turn in range(NEVER):
         result = namespace.roll(image="myimage:v2", max_steps=1)
@@ -108,7 +106,7 @@ def test_one_step_at_a_time(namespace):
 
 
 def test_check_mode_plans_up_to_the_pause(namespace):
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     planned, done = namespace.check(image="myimage:v2", pause_at="40%"), namespace.roll(image="myimage:v2", pause_at="40%")
 

@@ -10,8 +10,8 @@ import re
 import pytest
 from namespace import RBAC, Killed, dies, eventually, hands_over, role, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 CONTROLLERS = "replicationcontrollers"
 
@@ -40,7 +40,7 @@ def permissions(rules, resource: str) -> set:
 @pytest.mark.parametrize("verb", ["get", "list", "create", "patch", "delete"])
 def test_every_permission_on_controllers_is_needed_and_named_where_it_is_missing(namespace, verb):
     """With it back, the same task ends as ever."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     change_role(namespace, without(verb, CONTROLLERS), verb, CONTROLLERS)
 
     with pytest.raises(RolloutError) as error:
@@ -54,7 +54,7 @@ def test_every_permission_on_controllers_is_needed_and_named_where_it_is_missing
 
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does_without(namespace, verb):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     change_role(namespace, without(verb, "pods"), verb, "pods")
 
     with pytest.raises(RolloutError) as error:
@@ -66,7 +66,7 @@ def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does
 
 
 def test_without_sight_of_pods_a_stall_says_less(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     change_role(namespace, without("list", "pods"), "list", "pods")
 
     with pytest.raises(RolloutError) as error:
@@ -78,7 +78,7 @@ def test_without_sight_of_pods_a_stall_says_less(namespace):
 @pytest.mark.parametrize("verb", ["list", "patch"])
 def test_a_permission_lost_half_way_through_the_handover_is_named(namespace, verb):
     """No pod is without a controller, none is lost; with the permission back the same task goes on."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     with namespace.observer() as observer:
         with pytest.raises(Killed):
             namespace.roll(kill=dies(2, True, hands_over), image="myimage:v2")

@@ -22,7 +22,7 @@ import pytest
 from namespace import cannot_run, eventually
 from proc import alive, ancestors, descendants, with_environment
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Action
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
 STEP = re.compile(rf"(?P<host>[^ ]+) \| (?P<line>({'|'.join(Action)}) .*)")
 #: Of an update of one pod.
@@ -92,7 +92,7 @@ def words(step):
 
 
 def test_each_line_comes_while_the_module_runs(namespace, play, variables, tmp_path):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     process = play({"h1": variables}, update_period=2)
 
     arrived = [(time.time(), found["line"]) for found in map(STEP.fullmatch, map(str.rstrip, process.stderr)) if found]
@@ -120,7 +120,7 @@ def left_in(tmp_path):
 def test_several_hosts_each_with_lines_of_its_own(namespace, play, ssh, strategy):
     hosts = ["h1", "h2", "h3"]
     for host in hosts:
-        namespace.make_foo(1, name=host)
+        namespace.make_primary(1, name=host)
 
     _stdout, stderr = ended(play(dict.fromkeys(hosts, ssh), of_play=strategy, name="{{ inventory_hostname }}"))
 
@@ -131,7 +131,7 @@ def test_several_hosts_each_with_lines_of_its_own(namespace, play, ssh, strategy
 
 def test_a_loop_that_is_delegated(namespace, play, ssh):
     for name in ("one", "two"):
-        namespace.make_foo(1, name=name)
+        namespace.make_primary(1, name=name)
     hosts = {"h1": {"ansible_connection": "local"}, "there": ssh}
     _stdout, stderr = ended(play(hosts, of_task={"loop": ["one", "two"], "delegate_to": "there"}, name="{{ item }}"))
 
@@ -143,7 +143,7 @@ def test_a_loop_that_is_delegated(namespace, play, ssh):
     {"progress": False}, {"of_task": {"no_log": True}}, {"of_task": {"async": 60, "poll": 1}}, {"options": ["--check"]},
 ], ids=str)
 def test_silent_where_nobody_looks_or_wants_to(namespace, play, ssh, quiet):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
 
     stdout, stderr = ended(play({"h1": ssh}, **quiet))
 
@@ -151,7 +151,7 @@ def test_silent_where_nobody_looks_or_wants_to(namespace, play, ssh, quiet):
 
 
 def test_output_for_a_program_stays_one(namespace, play, ssh, tmp_path):
-    namespace.make_foo(1)
+    namespace.make_primary(1)
     (tmp_path / "json.py").write_text(JSON_CALLBACK)
     environment = {"ANSIBLE_CALLBACK_PLUGINS": str(tmp_path), "ANSIBLE_STDOUT_CALLBACK": "json"}
 
@@ -178,7 +178,7 @@ def other_user():
 
 def test_as_another_user(namespace, play, variables, other_user, cluster):
     python, become = other_user
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     access = {"kubeconfig": None, "host": cluster.server, "api_key": namespace.token, "validate_certs": False}
 
     process = play({"h1": {**variables, "ansible_python_interpreter": python}}, of_task=become, update_period=3, **access)
@@ -200,7 +200,7 @@ def module_of(namespace):
                                   pytest.param("SIGTERM", marks=pytest.mark.long)])
 def test_killed_here_it_ends_there(namespace, play, ssh, tmp_path, kill):
     """SIGKILL and SIGHUP of the process group: AWX cancels, a terminal is closed. The others: Ctrl-C, kill."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     process = half_way(play({"h1": ssh}, update_period=30))
     ours, (_pid, file) = descendants(process.pid), module_of(namespace)
     assert file.exists()
@@ -231,7 +231,7 @@ def half_way(process):
 @pytest.mark.long
 def test_a_network_that_is_cut_ends_it(namespace, play, ssh):
     """Nothing is closed then: the session at the other end stands still, and with it all that comes from here."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     process = half_way(play({"h1": ssh}, update_period=30))
     pid, file = module_of(namespace)
     session = next(each for each in ancestors(pid) if "sshd" in Path(f"/proc/{each}/comm").read_text())

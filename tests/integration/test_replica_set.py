@@ -3,15 +3,13 @@
 
 """A ReplicaSet that no Deployment has: its selector stays, it stays, and the pods are handed to it as they are."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import pytest
 from namespace import Killed, dies, eventually, manifest, owner, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
 #: Far more than the writes of an update.

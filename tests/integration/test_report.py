@@ -66,7 +66,7 @@ def table(page, caption):
 
 
 def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
-    namespace.make_foo(4)
+    namespace.make_primary(4)
 
     page = report("myimage:v2")
 
@@ -81,7 +81,7 @@ def test_an_update_is_told_in_steps_and_figures_and_drawn(namespace, report):
 
 
 def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namespace, report):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     image = "evil<script>alert(1)</script>:v2-absent"  # which the module's option image would refuse
 
     page = report(image)
@@ -93,7 +93,7 @@ def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namesp
 
 
 def test_the_role_tells_the_stage_and_the_check_that_failed(namespace, ansible_environment, tmp_path):
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     page = tmp_path / "page.html"
     with Shop(namespace) as shop:
         shop.broken.add("50%")

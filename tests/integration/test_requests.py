@@ -10,7 +10,7 @@ import dataclasses
 import pytest
 from namespace import Namespace
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
 @dataclasses.dataclass
@@ -66,7 +66,7 @@ def traffic_of(cluster, replicas, **params):
     """All pods are made, and all are removed, in one step each: so the steps are the same for any number of them."""
     namespace = Namespace(cluster.kubeconfig, f"{replicas} replicas")
     try:
-        namespace.make_foo(replicas)
+        namespace.make_primary(replicas)
         traffic = Traffic()
         result = namespace.roll(kill=count(traffic), image="myimage:v2", max_surge="100%", max_unavailable="100%", **params)
         traffic.steps = len(result["steps"])

@@ -15,8 +15,8 @@ import time
 import pytest
 from namespace import Namespace, after_write, eventually, hands_over, role, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import gateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import gateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(bool(os.environ.get("KUBECONFIG")),
 def undisturbed(cluster):
     """How the update ends when nothing happens."""
     namespace = Namespace(cluster.kubeconfig, "undisturbed")
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     namespace.roll(image="myimage:v2")
     yield namespace.end_state()
     namespace.delete()
@@ -82,7 +82,7 @@ class Outage:
 ])
 def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
     """The task goes on: no pod more is created than without it, and floor and ceiling hold."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     outage = Outage(cluster, component, moment)
 
     with namespace.observer() as observer:
@@ -110,7 +110,7 @@ def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, 
     """The task ends with an error that says where the update stands; the same task, when all is back, ends as if nothing was."""
     monkeypatch.setattr(gateway, "BACKOFF", (0.1, 0.3))
     monkeypatch.setattr(gateway, "ANSWER_TIMEOUT", 2.0)
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     outage = Outage(cluster, component, moment, is_short=False)
 
     with namespace.observer() as observer:

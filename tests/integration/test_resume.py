@@ -15,8 +15,8 @@ import itertools
 import pytest
 from namespace import Killed, dies, manifest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
 
@@ -27,7 +27,7 @@ def restore(namespace):
         namespace.remove(name, policy="Background")
     for name in ("foo", "bar"):
         namespace.gone(name)
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
 
 def deaths():
@@ -112,7 +112,7 @@ def test_a_rollback_that_is_killed_at_any_write(namespace):
 
 
 def test_forward_kill_back_kill_forward(namespace):
-    namespace.make_foo(4)
+    namespace.make_primary(4)
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -128,7 +128,7 @@ def test_forward_kill_back_kill_forward(namespace):
 
 def test_foo_deleted_in_the_middle_is_created_again(namespace):
     """| - | yes | next is foo's partner | handover, foo recreated first |"""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
     namespace.remove("foo")
@@ -142,13 +142,13 @@ def test_foo_deleted_in_the_middle_is_created_again(namespace):
 
 def test_next_deleted_in_the_middle_loses_no_size(namespace):
     """foo had shrunk already: the size of the beginning counts, forward and back."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     for wish in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
             namespace.roll(kill=dies(9, after=True), image="myimage:v3")
-        (next,) = set(namespace.rcs()) - {"foo"}
-        namespace.remove(next)
-        namespace.gone(next)
+        (successor,) = set(namespace.rcs()) - {"foo"}
+        namespace.remove(successor)
+        namespace.gone(successor)
         assert namespace.rc()["spec"]["replicas"] < 4
 
         namespace.roll(**wish)
@@ -160,7 +160,7 @@ def test_next_deleted_in_the_middle_loses_no_size(namespace):
 
 def test_a_restart_that_is_killed_goes_on(namespace):
     """It does not begin another one."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
 
     with namespace.observer() as observer:
         with pytest.raises(Killed):
@@ -171,7 +171,7 @@ def test_a_restart_that_is_killed_goes_on(namespace):
 
 
 def test_a_finished_update_is_not_rolled_back(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     namespace.roll(image="myimage:v2")
 
     with pytest.raises(RolloutError) as error:
@@ -182,12 +182,12 @@ def test_a_finished_update_is_not_rolled_back(namespace):
 
 def test_sizes_changed_by_somebody_else_meanwhile(namespace):
     """foo's new size is where it shrinks from; next's comes back; the goal stays that of the beginning."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(7, after=True), image="myimage:v2")
-    (next,) = set(namespace.rcs()) - {"foo"}
+    (successor,) = set(namespace.rcs()) - {"foo"}
     namespace.patch("foo", {"spec": {"replicas": 6}})
-    namespace.patch(next, {"spec": {"replicas": 7}})
+    namespace.patch(successor, {"spec": {"replicas": 7}})
 
     namespace.roll(image="myimage:v2")
 
@@ -195,7 +195,7 @@ def test_sizes_changed_by_somebody_else_meanwhile(namespace):
 
 
 def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     for side in ("foo", "next"):
         with pytest.raises(Killed):
             namespace.roll(kill=dies(7, after=True), image="myimage:v2")
@@ -207,7 +207,7 @@ def test_marks_removed_by_somebody_on_one_side_are_put_back(namespace):
 
 def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
     """One that another controller owns: it carries the labels that foo selects on."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     namespace.create("replicationcontrollers", {
         **manifest(1, name="stranger"),
         "spec": {"replicas": 1, "selector": {"app": "foo", "of": "stranger"}, "template": {
@@ -223,7 +223,7 @@ def test_a_strangers_pod_with_foos_labels_is_left_alone(namespace):
 
 
 def test_foo_deleted_then_another_image_is_refused(namespace):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     with pytest.raises(Killed):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
     namespace.remove("foo")

@@ -3,8 +3,6 @@
 
 """The roles and playbooks: stages with an HTTP check, hooks, rollback, and what is left when they are killed on the way."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import re
@@ -42,7 +40,7 @@ def error_of(output):
 
 
 def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     output = playbooks.bump()
 
@@ -61,7 +59,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
 
 @pytest.mark.parametrize("stage, at_that_stage", [("50%", (5, 5)), ("100%", (0, 10))])
 def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, stage, at_that_stage):
-    before = namespace.make_foo(REPLICAS)
+    before = namespace.make_primary(REPLICAS)
     shop.broken = {stage}
 
     output = playbooks.bump(succeeds=False)
@@ -78,7 +76,7 @@ def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, sta
 
 @pytest.mark.long
 def test_a_failing_check_can_leave_the_update_there(namespace, playbooks, shop):
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     shop.broken = {"50%"}
 
     playbooks.bump(succeeds=False, on_failure="stop")
@@ -92,7 +90,7 @@ def test_a_failing_check_can_leave_the_update_there(namespace, playbooks, shop):
 
 def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop):
     """While a check waits for its answer; while the module rolls; no new pod is made twice."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     new = set()
     for stage, pods in (("10%", (9, 1)), ("50%", (5, 5)), ("100%", (0, 10))):
         shop.asked.clear()
@@ -112,7 +110,7 @@ def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop
 
 @pytest.mark.long
 def test_killed_between_two_stages_it_goes_on_where_it_was(namespace, playbooks, shop):
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     process = playbooks.start("image_bump", image="myimage:v2-slow", stages=["10%", "100%"], verify_tasks="smoke.yml")
     eventually(lambda: 2 < versions(namespace)[1] < REPLICAS, "the way to the second stage", seconds=120)
     kill(process)
@@ -130,7 +128,7 @@ def new_pods(namespace):
 @pytest.mark.long
 def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks, shop):
     """For an approval in between; what is given as a text is read as a list."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
 
     playbooks.bump(stages="1, 3")
     assert versions(namespace) == (7, 3) and playbooks.told["outcome"] == "paused"
@@ -140,7 +138,7 @@ def test_a_list_of_stages_that_ends_early_leaves_it_paused(namespace, playbooks,
 
 
 def test_without_checks_and_with_an_empty_survey_it_is_one_task(namespace, playbooks):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     (task,) = yaml.safe_load((ROOT / "playbooks" / "tasks" / "image_bump.yml").read_text())
     variables = task["block"][0]["vars"]
     empty = {name.removeprefix("image_bump_"): "" for name in variables}
@@ -152,7 +150,7 @@ def test_without_checks_and_with_an_empty_survey_it_is_one_task(namespace, playb
 
 
 def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, playbooks):
-    before = namespace.make_foo(2)
+    before = namespace.make_primary(2)
 
     refused = playbooks.bump(before_tasks=["no.yml"], succeeds=False)
     missing = playbooks.bump(verify_tasks=["nowhere.yml"], succeeds=False)
@@ -164,7 +162,7 @@ def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, play
 
 
 def test_what_fails_afterwards_does_not_undo_the_update(namespace, playbooks):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     output = playbooks.bump(after_tasks=["no.yml"], failure_tasks=["tell.yml", "no.yml"], stages=[], succeeds=False)
 
@@ -174,7 +172,7 @@ def test_what_fails_afterwards_does_not_undo_the_update(namespace, playbooks):
 
 
 def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
-    before = namespace.make_foo(2)
+    before = namespace.make_primary(2)
 
     playbooks.bump(image="myimage:v2-crash", failure_grace=1, succeeds=False)
 
@@ -184,7 +182,7 @@ def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
 
 
 def test_somebody_elses_update_is_left_alone(namespace, playbooks, shop):
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     namespace.roll(image="myimage:v3", pause_at="1")
 
     playbooks.bump(succeeds=False)
@@ -194,7 +192,7 @@ def test_somebody_elses_update_is_left_alone(namespace, playbooks, shop):
 
 
 def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
-    before = namespace.make_foo(2)
+    before = namespace.make_primary(2)
 
     output = playbooks.bump("--check", "-v", after_tasks=[])
 
@@ -204,7 +202,7 @@ def test_check_mode_plans_the_whole_update(namespace, playbooks, shop):
 
 @pytest.mark.long
 def test_some_steps_at_a_time(namespace, playbooks):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     outcomes = []
     while outcomes[-1:] != ["updated"] and len(outcomes) < 5:
         playbooks.bump(max_steps=2, max_surge=1, verify_tasks=[], stages=[])
@@ -214,7 +212,7 @@ def test_some_steps_at_a_time(namespace, playbooks):
 
 
 def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playbooks):
-    before = namespace.make_foo(2)
+    before = namespace.make_primary(2)
     namespace.roll(image="myimage:v2", pause_at="1")
 
     output = playbooks.run("rollback", before_tasks=["no.yml"], succeeds=False)
@@ -233,7 +231,7 @@ def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playboo
 
 def test_a_rollback_to_an_image_goes_on_after_a_kill(namespace, playbooks):
     """Half-way it is an update in progress: to where it should go, so that it is no update to abort."""
-    namespace.make_foo(4, image="myimage:v1")
+    namespace.make_primary(4, image="myimage:v1")
     namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", pause_at="50%")
     back = {pod["metadata"]["uid"] for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v1"}
@@ -245,7 +243,7 @@ def test_a_rollback_to_an_image_goes_on_after_a_kill(namespace, playbooks):
 
 @pytest.mark.parametrize("role, image", [("image_bump", "myimage:v2"), ("rollback", "myimage:v1")])
 def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, role, image):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     if role == "rollback":
         namespace.roll(image="myimage:v2")
     readme = (ROOT / "roles" / role / "README.md").read_text()
@@ -261,7 +259,7 @@ def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, ro
 def test_many_controllers_go_through_the_stages_together(namespace, playbooks, shop):
     names = ["foo", "fum"]
     for name in names:
-        namespace.make_foo(4, name=name)
+        namespace.make_primary(4, name=name)
     shop.broken = {"100%"}
     wanted = {"name": "", "names": names, "stages": ["50%", "100%"]}
 

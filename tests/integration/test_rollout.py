@@ -10,13 +10,13 @@ import json
 import pytest
 from namespace import manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
 
 
 @pytest.mark.parametrize("replicas, surge", [(1, "1"), (4, "1"), (100, "25%"), pytest.param(500, "25%", marks=pytest.mark.long)])
 def test_handover_touches_no_pod(namespace, replicas, surge):
     """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun writes nothing."""
-    before = namespace.make_foo(replicas)
+    before = namespace.make_primary(replicas)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", max_surge=surge)
@@ -42,7 +42,7 @@ def test_handover_touches_no_pod(namespace, replicas, surge):
 @pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)], ids=["handover", "next_name"])
 def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(namespace, params, most):
     """kubectl 1.17 needed 11.5."""
-    namespace.make_foo(100)
+    namespace.make_primary(100)
 
     result = namespace.roll(image="myimage:v2", max_surge="25%", **params)
 
@@ -51,7 +51,7 @@ def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(names
 
 def test_back_and_forth_between_two_versions(namespace):
     """v1 to v2 to v1 to v2: clean each time, with names that do not meet those of before."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     for image in ("myimage:v2", "myimage:v1", "myimage:v2"):
         assert namespace.roll(image=image)["changed"]
         assert namespace.rcs() == ["foo"]
@@ -60,7 +60,7 @@ def test_back_and_forth_between_two_versions(namespace):
 
 
 def test_another_label_key(namespace):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
 
     namespace.roll(image="myimage:v2", deployment_label_key="example.com/set")
     namespace.roll(image="myimage:v3", deployment_label_key="example.com/set")
@@ -72,7 +72,7 @@ def test_another_label_key(namespace):
 
 def test_foo_edited_by_hand_then_the_earlier_template(namespace):
     """The hash comes out equal to foo's label, and next must still differ: its pods would be deleted otherwise."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     namespace.roll(image="myimage:v2")
     label = namespace.rc()["spec"]["selector"][identity.DEPLOYMENT_LABEL]
     template = namespace.rc()["spec"]["template"]
@@ -88,7 +88,7 @@ def test_foo_edited_by_hand_then_the_earlier_template(namespace):
 
 
 def test_next_name_stays_and_foo_goes(namespace):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:v2", next_name="bar")
@@ -101,7 +101,7 @@ def test_next_name_stays_and_foo_goes(namespace):
 
 
 def test_a_whole_definition_as_kubectl_took_it(namespace, tmp_path):
-    namespace.make_foo(3, name="foo")
+    namespace.make_primary(3, name="foo")
     definition = manifest(name="foo-v2", image="myimage:v2")
     definition["spec"]["selector"] = definition["spec"]["template"]["metadata"]["labels"] = {"app": "foo", "version": "2"}
     del definition["spec"]["selector"]
@@ -117,7 +117,7 @@ def test_a_whole_definition_as_kubectl_took_it(namespace, tmp_path):
 
 
 def test_a_definition_without_a_name_is_taken_over(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     definition = manifest(image="myimage:v2")
     del definition["metadata"]["name"], definition["spec"]["selector"]
 
@@ -128,7 +128,7 @@ def test_a_definition_without_a_name_is_taken_over(namespace):
 
 
 def test_a_partial_template_is_merged_by_the_server(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     change = {"spec": {"containers": [{"name": "web", "env": [{"name": "A", "value": "b"}]}]}}
 
     result = namespace.roll(template=change)
@@ -140,7 +140,7 @@ def test_a_partial_template_is_merged_by_the_server(namespace):
 
 
 def test_restart(namespace):
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     before = uids(namespace.pods())
 
     assert namespace.roll(state="restarted")["changed"]
@@ -151,7 +151,7 @@ def test_restart(namespace):
 
 
 def test_no_replicas_at_all(namespace):
-    namespace.make_foo(0)
+    namespace.make_primary(0)
 
     namespace.roll(image="myimage:v2")
 
@@ -174,7 +174,7 @@ def test_priority_class_of_the_template_survives_the_handover(namespace):
 
 def test_check_mode_plans_what_is_then_done(namespace):
     """The simulated cluster is checked against the real one: the same steps, but for the time."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     before = namespace.end_state()
 
     planned = namespace.check(image="myimage:v2")
@@ -189,7 +189,7 @@ def test_check_mode_plans_what_is_then_done(namespace):
 
 @pytest.mark.parametrize("surge, unavailable", [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling(namespace, surge, unavailable):
-    namespace.make_foo(6)
+    namespace.make_primary(6)
 
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge=surge, max_unavailable=unavailable)
@@ -201,7 +201,7 @@ def test_floor_and_ceiling(namespace, surge, unavailable):
 
 def test_new_pods_that_take_their_time(namespace):
     """min_ready_seconds and slow readiness: the floor holds all the same."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     with namespace.observer() as observer:
         result = namespace.roll(image="myimage:slow", min_ready_seconds=1)

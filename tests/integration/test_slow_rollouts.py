@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from namespace import eventually
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Action
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
 
 def slow(seconds):
@@ -53,7 +53,7 @@ def told_against(lines):
 
 
 def test_ten_seconds_until_ready(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     with namespace.observer() as observer:
         lines = lines_of(namespace, 10, max_surge="2", progress_deadline=30)
@@ -65,7 +65,7 @@ def test_ten_seconds_until_ready(namespace):
 @pytest.mark.long
 def test_ninety_seconds_until_ready(namespace):
     """One pod after the other: all of it takes longer than progress_deadline."""
-    namespace.make_foo(2)
+    namespace.make_primary(2)
 
     with namespace.observer() as observer:
         lines = lines_of(namespace, 90, progress_deadline=120)

@@ -3,13 +3,11 @@
 
 """Services, quotas and budgets around the controller, and the Events that an update leaves."""
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 
@@ -29,7 +27,7 @@ def about(result, *words):
 
 
 def test_what_will_lose_requests_is_told_once_and_in_check_mode_too(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     serve(namespace, app="foo")
 
     planned = namespace.check(image="myimage:v2", pause_at="1")
@@ -41,7 +39,7 @@ def test_what_will_lose_requests_is_told_once_and_in_check_mode_too(namespace):
 
 
 def test_a_service_that_would_follow_only_one_of_the_two(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     serve(namespace, app="foo", tier="front")
 
     result = namespace.check(template={"metadata": {"labels": {"tier": "front"}}})
@@ -50,7 +48,7 @@ def test_a_service_that_would_follow_only_one_of_the_two(namespace):
 
 
 def test_a_quota_too_small_for_the_surge_is_foreseen_and_then_the_reason(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})
 
     planned = namespace.check(image="myimage:v2")
@@ -65,7 +63,7 @@ def test_a_quota_too_small_for_the_surge_is_foreseen_and_then_the_reason(namespa
 
 @pytest.mark.parametrize("spec", [{"minAvailable": 3}, {"maxUnavailable": "25%"}])
 def test_a_budget_is_kept_to_whatever_max_unavailable_says(namespace, spec):
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     protect(namespace, **spec)
 
     with namespace.observer() as observer:
@@ -76,7 +74,7 @@ def test_a_budget_is_kept_to_whatever_max_unavailable_says(namespace, spec):
 
 def test_without_a_budget_as_many_go_as_were_allowed(namespace):
     """The control of the test above."""
-    namespace.make_foo(4)
+    namespace.make_primary(4)
     with namespace.observer() as observer:
         namespace.roll(image="myimage:v2", max_surge="0", max_unavailable="4")
 
@@ -84,7 +82,7 @@ def test_without_a_budget_as_many_go_as_were_allowed(namespace):
 
 
 def test_a_budget_that_lets_nothing_go_is_told(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     protect(namespace, minAvailable="100%")
 
     result = namespace.roll(image="myimage:v2")
@@ -95,7 +93,7 @@ def test_a_budget_that_lets_nothing_go_is_told(namespace):
 
 
 def test_the_story_is_told_in_events(namespace):
-    foo = namespace.make_foo(1)
+    primary = namespace.make_primary(1)
 
     result = namespace.roll(image="myimage:v2")
     namespace.roll(image="myimage:v1", record_events=False)
@@ -104,5 +102,5 @@ def test_the_story_is_told_in_events(namespace):
               if each["source"].get("component") == "baton.kubernetes"]
     told = [each for each in events if each["reason"] != "RollingUpdateScale"]
     assert len(told) == sum(step["action"] != "scale" for step in result["steps"])
-    assert {each["involvedObject"]["uid"] for each in events} == {foo["metadata"]["uid"]}
+    assert {each["involvedObject"]["uid"] for each in events} == {primary["metadata"]["uid"]}
     assert {"RollingUpdateScale", "RollingUpdateRename", "RollingUpdateDelete"} <= {each["reason"] for each in events}

@@ -27,7 +27,7 @@ def throttled():
 def test_handover_behind_a_throttled_controller_manager(throttled, replicas, capsys):
     """It hears late of what each pod's controller is: none is created or deleted, none is ever without, and it takes a moment."""
     namespace = Namespace(throttled.kubeconfig, "throttled")
-    namespace.make_foo(replicas)
+    namespace.make_primary(replicas)
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _core in range(os.cpu_count() or 1)]
     times = {}
     try:

@@ -20,8 +20,8 @@ import time
 import pytest
 from namespace import Killed, dies, eventually, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
 
@@ -32,7 +32,7 @@ REPLICAS = 4
 ], ids=["the same wish", "two images"])
 def test_two_clients_without_a_lock(namespace, first, second):
     """Each ends well or with an error that says why; the floor, the ceiling and foo hold; one more task ends clean."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     for _attempt in range(6):
         with namespace.observer() as observer:
             errors = together(namespace, first, second)
@@ -86,7 +86,7 @@ def lease(namespace):
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
 def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
     """With the same wish, with two images, and with opposite ones in the middle of an update."""
-    namespace.make_foo(REPLICAS)
+    namespace.make_primary(REPLICAS)
     wishes = [(dict(image="myimage:v2"),) * 2, (dict(image="myimage:v2"), dict(image="myimage:v3")),
               (dict(image="myimage:v2", update_period=1), dict(state="rolled_back", update_period=1))]
     for attempt in range(times):
@@ -111,7 +111,7 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
 
 
 def test_the_second_one_waits_for_the_first(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     with client(namespace, image="myimage:v2") as first:
         begin(first)
         eventually(lambda: lease(namespace), "the lease of the first")
@@ -122,7 +122,7 @@ def test_the_second_one_waits_for_the_first(namespace):
 
 
 def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
-    namespace.make_foo(2)
+    namespace.make_primary(2)
     with client(namespace, image="myimage:v2", update_period=30) as first:
         begin(first)
         eventually(lambda: lease(namespace), "the lease of the first")
@@ -134,7 +134,7 @@ def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
 
 def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace):
     """Stopped for so long that another machine took it for dead (SIGSTOP: a suspended laptop, a frozen container)."""
-    namespace.make_foo(3)
+    namespace.make_primary(3)
     with client(namespace, image="myimage:v2", update_period=3) as first:
         begin(first)
         eventually(lambda: namespace.rc()["spec"]["replicas"] == 2, "the first turn")

@@ -59,7 +59,7 @@ def test_it_leaves_nothing():
     with embedded.up(name, with_real_node=True) as cluster:
         number = int(re.search(r"10\.123\.(\d+)\.1:", cluster.server)[1])
         namespace = Namespace(cluster.kubeconfig, "power-cut")
-        namespace.make_foo(2, "localhost/web:v1")
+        namespace.make_primary(2, "localhost/web:v1")
         assert of_the_machine() == before
 
         cluster.stop("node", kill=True)

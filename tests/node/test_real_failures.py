@@ -16,7 +16,7 @@ import typing as t
 import pytest
 from namespace import Namespace
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
 Json = dict[str, t.Any]
 
@@ -100,7 +100,7 @@ def break_it(row: Row, kubeconfig: str) -> Outcome:
     namespace = Namespace(kubeconfig, row.title)
     lines: list[str] = []
     try:
-        namespace.make_foo(1, "localhost/web:v1")
+        namespace.make_primary(1, "localhost/web:v1")
         with pytest.raises(RolloutFailed) as raised:
             namespace.roll(template=row.template(), say=lines.append, failure_grace=GRACE, progress_deadline=DEADLINE)
     finally:
@@ -134,7 +134,7 @@ def test_the_cause_is_told(row, outcomes):
 
 def test_a_slow_start_is_no_failure(namespace):
     """It takes four times failure_grace to listen, and its readiness probe fails all the while."""
-    namespace.make_foo(1, "localhost/web:v1")
+    namespace.make_primary(1, "localhost/web:v1")
     container = {"name": "web", "image": "localhost/web:v2", "env": environment(START_MS=GRACE * 4000), "readinessProbe": PROBE}
 
     result = namespace.roll(template={"spec": {"containers": [container]}}, failure_grace=GRACE, progress_deadline=DEADLINE)

@@ -8,16 +8,17 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import handover, identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.observed import (
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
     Controller,
     Observed,
-    expected_next,
+    expected_successor,
     observe,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
-from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Decision, Patch, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, Patch, Step, Wait
 
 Json = dict[str, t.Any]
 
@@ -71,7 +72,7 @@ def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
 #: The update that the tests speak of, its rollback, and the name and deployment label that its next controller gets.
 UPDATE = Request(name="foo", images={"": "myimage:v2"})
 BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
-NEXT, LABEL = expected_next(UPDATE, Controller.from_api(rc()))
+SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
 #: The time of every test.
 NOW = "2026-11-21T10:00:00Z"
 
@@ -79,14 +80,14 @@ NOW = "2026-11-21T10:00:00Z"
 def old(replicas: int = 3, goal: int = 0, desired: int = 3, marks: t.Mapping[str, str | None] | None = None,
         **changes: t.Any) -> Json:
     """foo in the middle of an update of three pods; marks that are None are missing."""
-    return rc("foo", replicas, **{"annotations": _marks(NEXT, goal, desired, marks or {}), **changes})
+    return rc("foo", replicas, **{"annotations": _marks(SUCCESSOR, goal, desired, marks or {}), **changes})
 
 
 def new(replicas: int = 0, goal: int = 3, desired: int = 3, marks: t.Mapping[str, str | None] | None = None,
         **changes: t.Any) -> Json:
     """The next controller of that update; marks that are None are missing."""
     annotations = _marks("foo", goal, desired, {identity.LAST_ROLLOUT: record("updating"), **(marks or {})})
-    return rc(**{"name": NEXT, "replicas": replicas, "image": "myimage:v2", "label": LABEL, "annotations": annotations,
+    return rc(**{"name": SUCCESSOR, "replicas": replicas, "image": "myimage:v2", "label": LABEL, "annotations": annotations,
                  **changes})
 
 
@@ -104,7 +105,7 @@ def ended(request: Request, before: str = "myimage:v1", after: str = "myimage:v2
 def look(request: Request, *items: Json, **facts: t.Any) -> Observed:
     """What a client that asks for this sees of these controllers."""
     seen = observe({item["metadata"]["name"]: Controller.from_api(item) for item in items}, request)
-    base = seen.foo or seen.next
+    base = seen.primary or seen.successor
     wanted = request.applied_to(base.template) if base and request.state is not State.ROLLED_BACK else None
     return dataclasses.replace(seen, **{"wanted": wanted, "now": NOW, **facts})
 

@@ -50,10 +50,10 @@ def step(action: str, name: str, before: t.Any, after: t.Any, second: int = 0) -
     return {"action": action, "kind": "ReplicationController", "name": name, "from": before, "to": after, "at": at(second)}
 
 
-def size(second: int, replicas: int, next: tuple[int, int] | None = None, phase: str = "progressing") -> Json:
+def size(second: int, replicas: int, successor: tuple[int, int] | None = None, phase: str = "progressing") -> Json:
     """One sample; next in replicas and available ones."""
     return {"at": at(second), "phase": phase, "controller": {"replicas": replicas, "available": replicas},
-            "next": {"replicas": next[0], "available": next[1]} if next else None}
+            "next": {"replicas": successor[0], "available": successor[1]} if successor else None}
 
 
 def at(second: int) -> str:

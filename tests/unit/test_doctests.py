@@ -9,7 +9,7 @@ import doctest
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import thresholds
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import thresholds
 
 
 @pytest.mark.parametrize("module", [thresholds], ids=lambda module: module.__name__.rpartition(".")[2])

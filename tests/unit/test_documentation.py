@@ -26,7 +26,7 @@ def fixed_texts(node):
 
 
 def messages():
-    for path in sorted((ROOT / "plugins" / "module_utils").glob("*.py")):
+    for path in sorted((ROOT / "plugins" / "module_utils").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             maker = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
             if maker in MAKERS and len(node.args) > MAKERS[maker]:
@@ -43,7 +43,7 @@ def test_an_error_is_documented(text):
 def test_the_rows_of_the_planner_are_the_documented_table():
     table = re.compile(r"^ *(?:# )?(\|(?: (?:-|yes[^|]*) \|){2}.* \|)$", re.MULTILINE)
     planned, told = (set(table.findall((ROOT / path).read_text(encoding="utf-8")))
-                     for path in ("plugins/module_utils/planner.py", "docs/how-it-works.md"))
+                     for path in ("plugins/module_utils/flows/stepped/planner.py", "docs/how-it-works.md"))
 
     assert planned - {"| - | yes | ... |"} == told and len(told) > 10
 
@@ -51,7 +51,8 @@ def test_the_rows_of_the_planner_are_the_documented_table():
 def test_the_rows_of_the_handover_are_the_documented_table():
     row = re.compile(r'^ *(?:# |""")?(\|(?: (?:[^|]+ )?\|){4})', re.MULTILINE)
     page = (ROOT / "docs/how-it-works.md").read_text(encoding="utf-8").partition("\n## The handover\n")[2].partition("\n## ")[0]
-    decided, told = (row.findall(text) for text in ((ROOT / "plugins/module_utils/handover.py").read_text(encoding="utf-8"), page))
+    decided, told = (row.findall(text)
+                     for text in ((ROOT / "plugins/module_utils/flows/handover.py").read_text(encoding="utf-8"), page))
 
     assert sorted(decided) == sorted(told[1:]) and told[0] == "| foo | next | what is true | step |" and len(decided) > 10
 

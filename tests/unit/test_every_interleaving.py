@@ -9,8 +9,6 @@ makes its moves in any order: pods become ready one by one, the controller manag
 ways that overtake each other. A handover may be cut off after each pod. Invariants have the numbers of design section 5.
 """
 
-# pylint: disable=disallowed-name  # "foo" is what the design calls the controller that the user names
-
 from __future__ import annotations
 
 import copy
@@ -22,21 +20,23 @@ import typing as t
 import pytest
 from builders import rc, rs, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import handover, identity, observed, simulated
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.observed import Controller, observe
-from ansible_collections.baton.kubernetes.plugins.module_utils.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.request import Request, State
-from ansible_collections.baton.kubernetes.plugins.module_utils.simulated import Move, Pod, SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.steps import Decision, HandOver, Patch, Step, Wait, Write
-from ansible_collections.baton.kubernetes.plugins.module_utils.thresholds import Size, resolve_fenceposts
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import simulated
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import Move, Pod, SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, observe
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, HandOver, Patch, Step, Wait, Write
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, resolve_fenceposts
 
 Json = dict[str, t.Any]
 
 UPDATE = Request(name="foo", images={"": "myimage:v2"})
 #: The deployment label's value that the update above gives to next, if foo has no label.
-NEXT_LABEL = identity.label_value(UPDATE.content(template(), {"app": "foo"}), None)
+SUCCESSOR_LABEL = identity.label_value(UPDATE.content(template(), {"app": "foo"}), None)
 
 
 def pace(surge: int, unavailable: int) -> Json:
@@ -209,13 +209,13 @@ def wish(request: Request) -> str:
 class Explorer:
     """All states that can be reached, and for each wish the states from which it can still be fulfilled."""
 
-    def __init__(self, foo: Json, *requests: Request, deaths: int = 0, deletions: int = 0) -> None:
+    def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0) -> None:
         self.requests = requests
-        self.size = foo["spec"]["replicas"]
+        self.size = primary["spec"]["replicas"]
         self.deaths, self.deletions = deaths, deletions
         surge, unavailable = resolve_fenceposts(requests[0].max_surge, requests[0].max_unavailable, self.size)
         self.ceiling = self.size + surge
-        self.floor = min(self.size - unavailable, foo["status"]["availableReplicas"])
+        self.floor = min(self.size - unavailable, primary["status"]["availableReplicas"])
         self.clusters: list[Cluster] = []
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
@@ -226,7 +226,7 @@ class Explorer:
         self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
         self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
-        self.add(Cluster(foo, kind=requests[0].kind, deaths=deaths, deletions=deletions))
+        self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions))
         for here in itertools.count():
             if here == len(self.clusters):
                 break
@@ -277,9 +277,9 @@ class Explorer:
 
     @staticmethod
     def has_been_restarted(cluster: Cluster) -> bool:
-        foo = cluster.items["foo"]
-        annotations = foo["spec"]["template"]["metadata"].get("annotations", {})
-        return identity.RESTART in annotations and not set(identity.MARKS) & set(foo["metadata"]["annotations"])
+        primary = cluster.items["foo"]
+        annotations = primary["spec"]["template"]["metadata"].get("annotations", {})
+        return identity.RESTART in annotations and not set(identity.MARKS) & set(primary["metadata"]["annotations"])
 
     def decide(self, request: Request, cluster: Cluster) -> Decision | RolloutError:
         controllers = cluster.controllers()
@@ -293,7 +293,7 @@ class Explorer:
         key = wish(request), *ids, *(cluster.living if needs_pods else ())
         if key not in self.decisions:
             if needs_pods:
-                seen = dataclasses.replace(seen, pods=cluster.live_pods((seen.next or base).selector))
+                seen = dataclasses.replace(seen, pods=cluster.live_pods((seen.successor or base).selector))
             try:
                 self.decisions[key] = plan(request, seen)
             except RolloutError as error:
@@ -333,14 +333,14 @@ class Explorer:
             assert isinstance(error, NoSuchController), error
 
     def check_fulfilled(self, request: Request, cluster: Cluster) -> None:
-        foo = cluster.controllers().get("foo")
-        if not (request.pause_at and foo and foo.is_marked):
+        primary = cluster.controllers().get("foo")
+        if not (request.pause_at and primary and primary.is_marked):
             self.check_end(cluster)
             return
         # A pause: as many new pods as asked for, or more where there were more already; together the full size.
-        (next,) = (it for it in cluster.controllers().values() if it.name != "foo")
-        assert foo.paused == next.replicas >= min(self.size, request.pause_at.value)
-        assert next.available == next.replicas and foo.replicas <= self.size - next.replicas
+        (successor,) = (it for it in cluster.controllers().values() if it.name != "foo")
+        assert primary.paused == successor.replicas >= min(self.size, request.pause_at.value)
+        assert successor.available == successor.replicas and primary.replicas <= self.size - successor.replicas
 
     def check_end(self, cluster: Cluster) -> None:
         """4. A fulfilled wish: one controller, no marks, and all pods once the cluster has come to rest."""
@@ -408,28 +408,28 @@ def test_restart_and_rollback_at_any_moment(size, surge, unavailable):
     Explorer(rc(replicas=size), restart, dataclasses.replace(restart, state=State.ROLLED_BACK))
 
 
-@pytest.mark.parametrize("foo", [
+@pytest.mark.parametrize("primary", [
     pytest.param(rc(replicas=2, available=0), id="no pod is available"),
     pytest.param(rc(replicas=2, available=1), id="one pod of two is available"),
     pytest.param(rc(replicas=2, label="earlier"), id="foo has a deployment label"),
-    pytest.param(rc(replicas=2, label=NEXT_LABEL), id="foo has the deployment label that next would get"),
+    pytest.param(rc(replicas=2, label=SUCCESSOR_LABEL), id="foo has the deployment label that next would get"),
 ])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
-def test_update_and_rollback_of_a_foo_where(foo, surge, unavailable):
+def test_update_and_rollback_of_a_foo_where(primary, surge, unavailable):
     """The floor is what was available before, where that is less; labels on the two always differ."""
     update = dataclasses.replace(UPDATE, **pace(surge, unavailable))
 
-    Explorer(foo, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+    Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
-@pytest.mark.parametrize("foo", [pytest.param(rs(replicas=size, label=label), id=f"size {size}, {label}")
-                                 for size in range(4) for label in (None, "earlier", NEXT_LABEL)])
+@pytest.mark.parametrize("primary", [pytest.param(rs(replicas=size, label=label), id=f"size {size}, {label}")
+                                 for size in range(4) for label in (None, "earlier", SUCCESSOR_LABEL)])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
-def test_update_and_rollback_of_a_replica_set(foo, surge, unavailable):
+def test_update_and_rollback_of_a_replica_set(primary, surge, unavailable):
     """Its selector stays, and matches the pods that it gets."""
     update = dataclasses.replace(UPDATE, kind=Kind.REPLICA_SET, **pace(surge, unavailable))
 
-    Explorer(foo, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+    Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])
@@ -443,20 +443,20 @@ def test_update_and_rollback_of_a_replica_set_whose_next_keeps_its_name(surge, u
 @pytest.mark.parametrize("size, deaths", [(1, 1), (2, 1), (3, 1), (2, 2)])
 def test_pods_that_die_during_the_handover(make, size, deaths):
     """Whichever pod dies, and whenever the controller manager hears of it: in the end there are as many as asked for."""
-    foo = make(replicas=size)
-    update = dataclasses.replace(UPDATE, kind=Kind(foo["kind"]), **pace(size, 0))
+    primary = make(replicas=size)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(size, 0))
 
-    Explorer(foo, update, deaths=deaths)
+    Explorer(primary, update, deaths=deaths)
 
 
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
 @pytest.mark.parametrize("deaths", [0, 1])
 def test_a_next_that_somebody_deletes_without_its_pods_during_the_handover(make, deaths):
     """foo adopts what it has not got yet; opened before it has them all, it would make pods beside them."""
-    foo = make(replicas=2)
-    update = dataclasses.replace(UPDATE, kind=Kind(foo["kind"]), **pace(2, 0))
+    primary = make(replicas=2)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(2, 0))
 
-    Explorer(foo, update, deaths=deaths, deletions=1)
+    Explorer(primary, update, deaths=deaths, deletions=1)
 
 
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
@@ -464,7 +464,7 @@ def test_a_next_that_somebody_deletes_without_its_pods_during_the_handover(make,
 def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
     """It hears of several changes of controllers one after the other, and in between of pods."""
     monkeypatch.setattr(simulated, "LONGEST_LAG", lag)
-    foo = make(replicas=2)
-    update = dataclasses.replace(UPDATE, kind=Kind(foo["kind"]), **pace(1, 0))
+    primary = make(replicas=2)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(1, 0))
 
-    Explorer(foo, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+    Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))

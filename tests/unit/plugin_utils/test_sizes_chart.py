@@ -118,7 +118,7 @@ def test_names_are_escaped(name):
 def test_a_controller_without_pods_and_one_moment_are_no_trouble():
     result = updated() | {"rollout": {}}
     for sample in result["sizes"]:
-        sample.update(at="2026-11-21T10:00:00Z", controller=None, next=None)
+        sample.update(at="2026-11-21T10:00:00Z", controller=None, successor=None)
 
     assert by_class(drawn(result), "available")
 

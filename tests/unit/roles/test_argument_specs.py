@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import request as module
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import request as module
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -1,0 +1,381 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state table of a Deployment: the server's own controller changes the sizes, and is told what to and how far. Pure.
+
+As in planner.py nothing is remembered between two calls: what must be known stands in the record of the update
+(identity.LAST_ROLLOUT) on the Deployment. Of every patch the template, the record and the fields that it changes are assumed
+to be those that were seen.
+
+A pause is exact because the new pods are told never to count as available (minReadySeconds of 68 years). The server's
+controller stops by its own rules then, with
+    old pods = desired - maxUnavailable        (reconcileOldReplicaSets: no fewer available than that)
+    new pods = maxSurge + maxUnavailable       (NewRSNewReplicas: no more in all than desired + maxSurge)
+and these two numbers are moved as the new pods become ready: the first patch brings as many as the surge allows, the last one
+has maxUnavailable at the wanted number and maxSurge at 0. Nothing depends on how fast anybody looks. At last the Deployment is
+paused too, so that `kubectl rollout status` says so, and nobody's edit of the template is rolled out by accident.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from ...model import identity
+from ...model.errors import NoSuchController, RolloutError
+from ...model.kinds import Kind
+from ...model.observed import NEVER, Controller, Deployment, Observed
+from ...model.request import Request, State, image_names, images_of
+from ...model.steps import Action, Decision, Done, Patch, Step, Wait, annotation, put, test
+from ...model.thresholds import Size, resolve_fenceposts
+from .. import handover
+from ..stepped import history
+
+Json = dict[str, t.Any]
+
+#: progressDeadlineSeconds that says that there is none, and the only one that goes with NEVER.
+NO_DEADLINE = 2**31 - 1
+#: What the API server fills in (pkg/apis/apps/v1/defaults.go).
+DEFAULT = "25%"
+
+
+def plan(request: Request, seen: Observed) -> Decision:
+    """The next step, or what to wait for, or the end. Raises RolloutError for the rows of the table that are errors."""
+    primary = t.cast("Deployment | None", seen.primary)
+    # | foo | record | condition | step |
+    # | - | | | error: no such Deployment |
+    if primary is None:
+        raise NoSuchController("there is no such Deployment", where=request.where)
+    # | yes | | another object controls it, or it is being deleted | error |
+    if primary.owner:
+        raise RolloutError(f"it is controlled by {primary.owner}, which would undo every step", where=request.where,
+                           next_command=f"update {primary.owner} instead")
+    if primary.is_deleting:
+        raise RolloutError("it is being deleted", where=request.where,
+                           next_command=f"{request.kubectl} get deployment {primary.name} "
+                           f"-o jsonpath='{{.metadata.finalizers}}' if it does not go")
+    return _back(request, seen, primary) if request.state is State.ROLLED_BACK else _forward(request, seen, primary)
+
+
+def _forward(request: Request, seen: Observed, primary: Deployment) -> Decision:
+    wanted, record = seen.wanted or {}, primary.rollout
+    if record is None:
+        # | yes | - | all pods asked for have the wanted template | done, unchanged |
+        has_it = identity.same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, primary)
+        if has_it and _is_rolled_out(seen, primary):
+            return Done(f"{primary.name} already has the wanted template")
+        # | yes | - | somebody has paused it | error |
+        if primary.settings["paused"]:
+            raise RolloutError("it is paused, and not by an update of this collection", where=request.where,
+                               next_command=f"{request.kubectl} rollout resume deployment/{primary.name}; then: "
+                               f"{request.command()}")
+        # | yes | - | it has the wanted template, and its pods not yet | wait |
+        if has_it:
+            return _progress(seen, primary)
+        # | yes | - | else | template, pace and record in one patch |
+        return _begin(request, seen, primary, wanted, primary.settings, "updating")
+    if record["outcome"] == "rolling back" and not _is_wanted(request, primary, wanted):
+        # | yes | rolling back | it is the update that is rolled back | the same the other way round |
+        if record.get("request") == request.fingerprint or record.get("from") == images_of(wanted):
+            return _begin(request, seen, primary, wanted, record["original"], "updating")
+        raise _another_update(request, seen, primary)
+    # | yes | updating | the template is not the wanted one | error: another update is in progress, to which image |
+    if not (_is_wanted(request, primary, wanted) or _is_as_begun(request, primary)):
+        raise _another_update(request, seen, primary)
+    # | yes | updating | pace or pause are not those that are asked for | pace |
+    return _go_on(request, seen, primary) or _end(request, seen, primary)
+
+
+def _back(request: Request, seen: Observed, primary: Deployment) -> Decision:
+    record = primary.rollout
+    if request.to_revision is not None and (record or {}).get("to_revision") != request.to_revision:
+        return _back_to(request, seen, primary, request.to_revision)
+    if record is None:
+        # | yes | - | the last update was rolled back | done, unchanged |
+        if primary.last_rollout.get("outcome") == "rolled_back":
+            return Done(f"{primary.name} is rolled back already")
+        # | yes | - | else | error: nothing to roll back, and how to go back from here |
+        raise _nothing_to_roll_back(request, seen, primary)
+    # | yes | updating | | the template of before, the pace of before |
+    if record["outcome"] == "updating":
+        before = next((it for it in seen.sets if it.name == record.get("set")), None)
+        if before is None:
+            raise RolloutError(f"the ReplicaSet {record.get('set')}, which has the template of before, is gone",
+                               where=request.where, next_command=request.command(State.UPDATED, record.get("from") or {}))
+        wanted = identity.without_label(before.template, identity.HASH_LABEL)
+        return _begin(request, seen, primary, wanted, record["original"], "rolling back", record.get("request", ""))
+    # | yes | rolling back | | wait for the pods, then restore what was there before |
+    return _go_on(request, seen, primary) or _end(request, seen, primary)
+
+
+def _back_to(request: Request, seen: Observed, primary: Deployment, revision: int) -> Decision:
+    """To a template of the history, also after the update to another one has ended."""
+    # | yes | - | to_revision, and the last update has led there | done, unchanged: the server has numbered it anew since |
+    last = primary.last_rollout
+    if primary.rollout is None and last.get("to_revision") == revision and last.get("template") == _digest(primary):
+        return Done(f"{primary.name} is rolled back to revision {revision} already")
+    # | yes | any | to_revision, and there is no such one | error, which ones there are |
+    there = next((it for it in seen.history if it.number == revision), None)
+    if there is None:
+        raise history.no_such_revision(request, seen.history, primary.revision)
+    # | yes | - | it has that template | done, unchanged |
+    if primary.rollout is None and identity.same_template(there.template, primary.template, identity.HASH_LABEL):
+        return Done(f"{primary.name} already has the template of revision {revision}")
+    # | yes | any | to_revision | its template, the pace of before |
+    original = (primary.rollout or {}).get("original") or primary.settings
+    return _begin(request, seen, primary, there.template, original, "rolling back")
+
+
+def _begin(request: Request, seen: Observed, primary: Deployment, wanted: Json, original: Json, outcome: str,
+           fingerprint: str | None = None) -> Decision:
+    """Give it another template: with the pace that goes with it, and the record of what was there before, in one patch."""
+    if seen.successor is None and primary.settings["paused"] is None or not primary.is_observed:
+        return Wait(f"the server's controller has seen {primary.name}")
+    if request.min_ready_seconds is not None:
+        original = {**original, "minReadySeconds": request.min_ready_seconds or None}
+    after = next((it for it in seen.sets if identity.same_template(it.template, wanted, identity.HASH_LABEL)), None)
+    pace = _pace(request, seen, primary, original, after, is_moving=False)
+    record = {"outcome": outcome, "from": primary.images, "to": images_of(wanted), "time": seen.now,
+              "set": seen.successor.name if seen.successor else primary.last_rollout.get("set"), "revision": primary.revision,
+              "original": original, "paced": _paced(primary, pace),
+              "request": request.fingerprint if fingerprint is None else fingerprint,
+              **({"to_revision": request.to_revision} if request.to_revision else {})}
+    return Step(Action.UPDATE, primary.name, _patch(primary, record, pace, wanted), before=primary.images, after=images_of(wanted))
+
+
+def _go_on(request: Request, seen: Observed, primary: Deployment) -> Decision | None:
+    """Bring pace and pause to what is asked for, and wait for the pods; None when all are there and available."""
+    record = t.cast(Json, primary.rollout)
+    pace = _pace(request, seen, primary, record["original"], seen.successor, is_moving=True)
+    if pace != primary.settings:
+        record = {key: value for key, value in record.items() if key != "paused"}
+        record |= {"paced": _paced(primary, pace), "template": _digest(primary)}
+        return Step(Action.PACE, primary.name, _patch(primary, record, pace), before=_told(primary.settings), after=_told(pace))
+    if pace["minReadySeconds"] != NEVER:
+        return None if _is_complete(seen, primary) else _progress(seen, primary)
+    new, target = _surge(pace)[1], _target(request, primary)
+    # | yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |
+    if not _stands(seen, primary) or new < target:
+        return _progress(seen, primary)
+    if primary.paused != target or not primary.settings["paused"]:
+        settings = {**pace, "paused": True}
+        write = _patch(primary, {**record, "paced": _paced(primary, settings), "paused": target, "template": _digest(primary)},
+                       settings)
+        return Step(Action.ANNOTATE, primary.name, write, after=f"paused at {target} of {primary.replicas}", is_last=True)
+    return Done(f"{primary.name} is paused already: {_name(seen.successor)} has "
+                f"{seen.successor.available if seen.successor else 0} of {primary.replicas} replicas")
+
+
+def _end(request: Request, seen: Observed, primary: Deployment) -> Step:
+    """Restore what the update has changed but the template, unless somebody else has changed it since."""
+    record = t.cast(Json, primary.rollout)
+    settings = _restored(primary, record["original"])
+    outcome = "rolled_back" if record["outcome"] == "rolling back" else "updated"
+    final = {"outcome": outcome, "from": record.get("from") or {}, "to": primary.images, "time": seen.now}
+    if record.get("to_revision"):
+        final |= {"to_revision": record["to_revision"], "template": _digest(primary)}
+    if outcome == "updated":
+        final["request"] = handover.became(record.get("request", ""), primary, identity.HASH_LABEL)
+    return Step(Action.ANNOTATE, primary.name, _patch(primary, final, settings), before=record["outcome"], after=outcome,
+                is_last=True, is_end=True)
+
+
+# The pace
+
+
+def _pace(request: Request, seen: Observed, primary: Deployment, original: Json, after: Controller | None, *,
+          is_moving: bool) -> Json:
+    """What the settings have to be now. is_moving: the template is the wanted one already."""
+    if not _pauses(request, primary):
+        settings = _restored(primary, original) if primary.rollout else original
+        if request.gives_pace:
+            _refuse_recreate(request, original, "max_surge and max_unavailable mean")
+            numbers = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
+            settings = {**settings, "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
+        return settings
+    _refuse_recreate(request, original, "pause_at means")
+    is_canary = is_moving and primary.settings["minReadySeconds"] == NEVER
+    surge, placed = _surge(primary.settings) if is_canary else (0, 0)
+    if not is_canary and after and after.pods_at_most:
+        raise RolloutError(f"pause_at comes too late: {after.name} has {after.replicas} pods already, and the server's controller "
+                           f"goes on", where=request.where,
+                           next_command=f"leave pause_at out, or: {request.command(State.ROLLED_BACK)}")
+    target = _target(request, primary) if is_moving else _size_of_pause(request, primary)
+    is_there = surge == 0 and placed >= target
+    if is_canary and (is_there or not _stands(seen, primary)):
+        # The user's own `kubectl rollout resume` of a pause changes nothing but this flag.
+        return {**primary.settings, "paused": primary.settings["paused"] if is_there else None}
+    most, missing = _fenceposts(request, original, primary.replicas)
+    unavailable = min(target, placed + missing)
+    numbers = {"maxSurge": min(most, target - unavailable), "maxUnavailable": unavailable}
+    return {"paused": None, "minReadySeconds": NEVER, "progressDeadlineSeconds": NO_DEADLINE,
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
+
+
+def _pauses(request: Request, primary: Deployment) -> bool:
+    return request.pause_at is not None and request.state is not State.ROLLED_BACK and primary.replicas > 0
+
+
+def _target(request: Request, primary: Deployment) -> int:
+    """How many new pods to pause at; never back to fewer than there are."""
+    there = _surge(primary.settings)[1] if primary.settings["minReadySeconds"] == NEVER else 0
+    return max(_size_of_pause(request, primary), there)
+
+
+def _size_of_pause(request: Request, primary: Deployment) -> int:
+    return min(primary.replicas, request.pause_at.of(primary.replicas, round_up=True)) if request.pause_at else primary.replicas
+
+
+def _surge(settings: Json) -> tuple[int, int]:
+    """What a pace for a pause allows: the surge, and the new pods in all."""
+    numbers = settings["strategy"]["rollingUpdate"]
+    return numbers["maxSurge"], numbers["maxSurge"] + numbers["maxUnavailable"]
+
+
+def _stands(seen: Observed, primary: Deployment) -> bool:
+    """Whether the server's controller has done all that a pace for a pause allows, and the new pods are ready."""
+    surge, new = _surge(primary.settings)
+    it = seen.successor
+    old = [each for each in seen.sets if each is not it]
+    return (primary.is_observed and it is not None and it.is_settled and it.replicas == min(new, primary.replicas)
+            and all(each.has_no_more_than(each.replicas) for each in old)
+            and sum(each.replicas for each in old) <= primary.replicas - new + surge)
+
+
+def fenceposts(request: Request, primary: Deployment) -> tuple[int, int]:
+    """Surge and unavailable in replicas, as the task or the Deployment has them; all may be missing where they are recreated."""
+    if primary.settings["strategy"].get("type") == "Recreate":
+        return 0, primary.replicas
+    return _fenceposts(request, (primary.rollout or {}).get("original") or primary.settings, primary.replicas)
+
+
+def _fenceposts(request: Request, original: Json, desired: int) -> tuple[int, int]:
+    if request.gives_pace:
+        return resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
+    numbers = original["strategy"].get("rollingUpdate") or {}
+    surge, unavailable = (Size.from_api(numbers.get(field, DEFAULT)) for field in ("maxSurge", "maxUnavailable"))
+    return resolve_fenceposts(surge, unavailable, desired)
+
+
+def _restored(primary: Deployment, original: Json) -> Json:
+    """The settings of before the update; what somebody has set since stays."""
+    paced = (primary.rollout or {}).get("paced") or {}
+    return {field: original.get(field) if value == paced.get(field) else value for field, value in primary.settings.items()}
+
+
+def _paced(primary: Deployment, pace: Json) -> Json:
+    """What this update has set, for the record; a field that somebody else has set differs from it, and stays."""
+    before = (primary.rollout or {}).get("paced") or primary.settings
+    return {field: value if value != primary.settings[field] else before.get(field) for field, value in pace.items()}
+
+
+def _told(settings: Json) -> str:
+    """A pace for people."""
+    if settings["paused"]:
+        return "paused"
+    numbers = settings["strategy"].get("rollingUpdate")
+    if numbers is None:
+        return settings["strategy"]["type"]
+    if settings["minReadySeconds"] == NEVER:
+        return f"{sum(numbers.values())} new pods at most"
+    return f"max_surge {numbers.get('maxSurge')}, max_unavailable {numbers.get('maxUnavailable')}"
+
+
+# What is there
+
+
+def _is_wanted(request: Request, primary: Deployment, wanted: Json) -> bool:
+    return request.state is State.UPDATED and identity.same_template(primary.template, wanted, identity.HASH_LABEL)
+
+
+def _is_as_begun(request: Request, primary: Deployment) -> bool:
+    """Whether the update was begun by the same request, and nobody has changed the template since.
+
+    For what a template does not tell: an admission has changed it, or it is a restart. The server's controller counts templates,
+    but not those of a Deployment that is paused.
+    """
+    record = t.cast(Json, primary.rollout)
+    if record.get("request") != request.fingerprint:
+        return False
+    stored = record.get("template")
+    return primary.revision <= record.get("revision", 0) + 1 if stored is None else stored == _digest(primary)
+
+
+def _digest(primary: Deployment) -> str:
+    return identity.digest(identity.without_label(primary.template, identity.HASH_LABEL))
+
+
+def _is_rolled_out(seen: Observed, primary: Deployment) -> bool:
+    """Every pod asked for is to have the present template, and no other is.
+
+    The server's controller need not have seen its last change: on a Deployment each change of an annotation counts as one.
+    """
+    return bool(seen.successor and seen.successor.replicas == primary.replicas
+                and not any(it.replicas for it in seen.sets if it is not seen.successor))
+
+
+def _is_complete(seen: Observed, primary: Deployment) -> bool:
+    """As `kubectl rollout status` has it, and the ReplicaSets agree: they are heard of in another watch."""
+    return bool(primary.is_observed and _is_rolled_out(seen, primary) and seen.successor and seen.successor.is_settled
+                and primary.updated == primary.current == primary.available == primary.replicas
+                and all(it.is_empty for it in seen.sets if it is not seen.successor))
+
+
+def _progress(seen: Observed, primary: Deployment) -> Wait:
+    new = seen.successor
+    return Wait(f"{_name(new)} {new.available if new else 0}/{primary.replicas} available, {seen.old_pods} old")
+
+
+def _name(new: Controller | None) -> str:
+    return new.name if new else "its new ReplicaSet"
+
+
+# Writes
+
+
+def _patch(primary: Deployment, record: Json, settings: Json, template: Json | None = None) -> Patch:
+    operations = [test("/metadata/uid", primary.uid), test("/spec/template", primary.template)]
+    if primary.annotations:
+        operations.append(test(annotation(identity.LAST_ROLLOUT), primary.annotations.get(identity.LAST_ROLLOUT)))
+    else:
+        operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    for field, value in settings.items():
+        if value != primary.settings[field]:
+            path = f"/spec/{field}"
+            operations.append(test(path, primary.settings[field]))
+            operations.append({"op": "remove", "path": path} if value is None else put(path, value))
+    operations.append(put(annotation(identity.LAST_ROLLOUT), identity.canonical(record)))
+    if template is not None:
+        operations.append(put("/spec/template", template))
+    return Patch(primary.name, tuple(operations), Kind.DEPLOYMENT)
+
+
+# Errors
+
+
+def _refuse_recreate(request: Request, original: Json, what: str) -> None:
+    if original["strategy"].get("type") == "Recreate":
+        raise RolloutError(f"its strategy is Recreate, where all old pods go before a new one comes: {what} nothing there",
+                           where=request.where, next_command="leave that out, or give it the strategy RollingUpdate")
+
+
+def _another_update(request: Request, seen: Observed, primary: Deployment) -> RolloutError:
+    record = t.cast(Json, primary.rollout)
+    new = seen.successor
+    how_far = f"{new.name}, {new.available} of {primary.replicas} available" if new else "no pods yet"
+    what = "is being rolled back" if record["outcome"] == "rolling back" else "is in progress"
+    whose = ""
+    if primary.revision > record.get("revision", 0) + 1 or primary.images != record.get("to"):
+        whose = f" Somebody else has begun it in the middle of an update to {image_names(record.get('to') or {})}"
+    return RolloutError(
+        f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it or roll it back first.{whose}".rstrip("."),
+        where=request.where,
+        next_command=f"{request.command(State.UPDATED, primary.images)}   or   {request.command(State.ROLLED_BACK)}")
+
+
+def _nothing_to_roll_back(request: Request, seen: Observed, primary: Deployment) -> RolloutError:
+    before = next((it for it in seen.history if it.number < primary.revision), None)
+    last = f"; before it had revision {before.number}, {image_names(images_of(before.template))}" if before else ""
+    command = (request.command(State.ROLLED_BACK, to_revision=before.number) if before
+               else request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"}))
+    return RolloutError(f"there is no update in progress to roll back{last}", where=request.where, next_command=command)

@@ -1,0 +1,118 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The templates that a controller has had, each kept in a ControllerRevision, so that one can go back to it. Pure.
+
+As a DaemonSet's history has it (pkg/controller/daemon/update.go), of equal templates there is one, with the highest number. Here
+a ControllerRevision is only created and deleted, never changed. Its data is one text, since the API server compares bytes: were
+they others when it writes them itself, it would refuse every patch as a change of what is immutable, also the garbage collector's
+that removes the owner, and an orphaning deletion of the controller would never end (seen).
+
+A template is kept where it is about to be lost, just before the handover or the deletion of the primary; what the controller has
+now needs no copy, and has the number that follows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import fields, identity
+from ...model.errors import RolloutError
+from ...model.observed import Controller, Observed, Revision
+from ...model.request import Request, images_of
+from ...model.steps import REVISION, Action, Create, Delete, Step
+
+Json = dict[str, t.Any]
+
+
+def revisions(controller: Controller, kept: t.Iterable[Json], key: str) -> tuple[Revision, ...]:
+    """All that one can go back to, the newest first: the present template, then those of these ControllerRevisions."""
+    known = sorted(filter(None, map(_parse, kept)), key=lambda it: it.number, reverse=True)
+    template = identity.without_label(controller.template, key)
+    if known and known[0].template == template:
+        return tuple(known)
+    last = controller.last_rollout
+    if last.get("to") != controller.images:  # somebody else has changed it since
+        last = {"time": controller.created}
+    number = known[0].number + 1 if known else 1
+    return Revision(number, template, fields.text(last, "time"), fields.text(last, "who")), *known
+
+
+def resolved(request: Request, history: t.Sequence[Revision]) -> Request:
+    """The request with the template that it wants to go back to. Raises RolloutError where there is none of that number.
+
+    An empty history is one that may not be seen.
+    """
+    if not history:
+        raise RolloutError("its history may not be seen", where=request.where,
+                           why="not allowed: list on controllerrevisions (apps)",
+                           next_command="ask for that in a Role of this namespace (see docs/permissions.md)")
+    there = next((it for it in history if it.number == request.to_revision), None)
+    if there is None:
+        raise no_such_revision(request, history, history[0].number)
+    return dataclasses.replace(request, revision=there.template)
+
+
+def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
+    known = ", ".join(f"{it.number} ({_images(it.template)})" for it in history)
+    return RolloutError(f"there is no revision {request.to_revision} of it", where=request.where,
+                        why=f"there are: {known}" if known else "",
+                        next_command=f"{request.command(to_revision=example)}, or another of these")
+
+
+def is_due(seen: Observed) -> bool:
+    """Whether the primary's template is about to be lost: all pods are the successor's."""
+    primary, successor = seen.primary, seen.successor
+    return bool(primary and successor and identity.TAKEOVER not in primary.annotations and primary.is_empty
+                and successor.is_settled)
+
+
+def keep(request: Request, seen: Observed, primary: Controller, successor: Controller) -> Step | None:
+    """What is to be done before the primary's template is lost; None when it is in the history of the one that stays."""
+    if not seen.keeps_history:
+        return None
+    survivor = successor if request.next_name else primary  # The primary's history goes with the primary
+    wanted = identity.without_label(successor.template, request.label_key)
+    newest: dict[str, Revision] = {}
+    for it in sorted(seen.history, key=lambda it: (it.number, it.owner_uid == survivor.uid), reverse=True):
+        newest.setdefault(identity.canonical(it.template), it)
+    of_before = [it for it in newest.values() if it.template != wanted][:request.revision_history_limit]
+    # The one that is gone back to stays, so that the same task finds it when it is run again after a kill.
+    stay = [*of_before, *(it for it in newest.values() if it.template == wanted)]
+    for it in stay:
+        if it.owner_uid != survivor.uid:
+            write = Create(_manifest(request, survivor, it))
+            return Step(Action.RECORD, write.name, write, after=f"{_images(it.template)} as revision {it.number}")
+    for it in seen.history:
+        if it.owner_uid == survivor.uid and it not in stay:
+            delete = Delete(it.name, {}, REVISION)
+            return Step(Action.RECORD, it.name, delete, after=f"revision {it.number} is forgotten")
+    return None
+
+
+def _parse(item: Json) -> Revision | None:
+    template = identity.record(fields.text(item.get("data"), "template"))
+    if not template:
+        return None
+    owners = fields.objects(item["metadata"], "ownerReferences")
+    record = identity.record(fields.mapping(item, "metadata", "annotations").get(identity.LAST_ROLLOUT)) or {}
+    return Revision(fields.number(item, "revision"), template, fields.text(record, "time"), fields.text(record, "who"),
+                    item["metadata"]["name"], next((fields.text(it, "uid") for it in owners if it.get("controller")), ""))
+
+
+def _manifest(request: Request, survivor: Controller, it: Revision) -> Json:
+    """Named by what it holds and whose it is: a client that is followed by another one writes nothing twice."""
+    name = identity.successor_name(request.name, identity.digest([survivor.uid, it.number, it.template]))
+    record = {"to": images_of(it.template), "time": it.time, "who": it.who}
+    return {
+        "apiVersion": "apps/v1", "kind": REVISION,
+        "metadata": {"name": name, "namespace": request.namespace, "labels": {identity.HISTORY: survivor.uid},
+                     "annotations": {identity.LAST_ROLLOUT: identity.canonical(record)}, "ownerReferences": [survivor.reference]},
+        "revision": it.number, "data": {"template": identity.as_text(it.template)},
+    }
+
+
+def _images(template: Json) -> str:
+    return ", ".join(dict.fromkeys(images_of(template).values())) or "no image"

@@ -1,0 +1,266 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A cluster in memory: it serves check mode, and the tests that explore every interleaving. Pure.
+
+It is a small model of three programs: the API server (JSON patch, preconditions, generation), the controller manager
+(which sees a controller later than it is written, counts pods before it changes them, adopts and releases) and the
+garbage collector (which takes its time). tests/integration compares it with the real ones.
+Objects are never changed in place, so that copies are cheap.
+"""
+
+from __future__ import annotations
+
+import itertools
+import typing as t
+
+from ...model import observed
+from ...model.kinds import Kind
+from ...model.observed import NEVER, Controller
+from ...model.steps import REVISION, Create, Delete, HandOver, Patch, Write, keys
+from .. import handover
+
+Json = dict[str, t.Any]
+
+#: Changes of controllers that the controller manager may be behind.
+LONGEST_LAG = 1
+
+
+class Pod(t.NamedTuple):
+    """A pod: whose it is (a uid, or "" for an orphan), its labels, whether it is ready (and so available)."""
+
+    owner: str
+    labels: tuple[tuple[str, str], ...]
+    ready: bool
+    #: Whose the controller manager believes it to be.
+    seen_owner: str
+
+
+class Move(t.NamedTuple):
+    """Something that the cluster may do by itself.
+
+    The controller manager sees a controller, hears of a pod's owner, or works on (syncs) a controller; the garbage collector
+    collects the pods of one that is gone; a pod of one becomes ready.
+    """
+
+    verb: str
+    name: str
+
+
+class TestFailed(Exception):
+    """A `test` operation of a JSON patch does not hold."""
+
+
+class SimulatedCluster:
+    """The controllers of one namespace and their pods."""
+
+    def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER) -> None:
+        self.kind = kind
+        self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
+        #: What the controller manager knows of each controller, by name.
+        self.seen: dict[str, Json] = dict(self.items)
+        #: Changes that it has not heard of, in their order: name, and what has become of that controller.
+        self.unseen: list[tuple[str, Json | None]] = []
+        self.pods: list[Pod] = []
+        #: ControllerRevisions by name.
+        self.revisions: dict[str, Json] = {}
+        for item in self.items.values():
+            it = Controller.from_api(item, kind)
+            self.pods += [_pod(it, ready=number < it.available) for number in range(it.current)]
+
+    def copy(self) -> SimulatedCluster:
+        """An independent cluster in the same state."""
+        other = SimulatedCluster(kind=self.kind)
+        other.items, other.seen = dict(self.items), dict(self.seen)
+        other.unseen, other.pods = list(self.unseen), list(self.pods)
+        other.revisions = dict(self.revisions)
+        return other
+
+    # What a client sees and does
+
+    def controllers(self) -> dict[str, Controller]:
+        return {name: Controller.from_api(item, self.kind) for name, item in self.items.items()}
+
+    def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
+        found = ((str(number), pod) for number, pod in enumerate(self.pods) if selector.items() <= dict(pod.labels).items())
+        return tuple(observed.Pod(name, name, dict(pod.labels), pod.owner) for name, pod in found)
+
+    def write(self, write: Write) -> bool:
+        """Carry out a write; False when what it assumes does not hold, as the API server would say 404, 409 or 422."""
+        if write.kind == REVISION:
+            return self._write_revision(write)
+        if isinstance(write, HandOver):
+            return self._hand_over(write)
+        item = self.items.get(write.name)
+        if isinstance(write, Create):
+            if item is not None:
+                return False
+            metadata = {**write.manifest["metadata"], "uid": self._new_uid(write.name), "generation": 1, "resourceVersion": "1"}
+            self._store(write.name, {**write.manifest, "metadata": metadata, "status": {}})
+            return True
+        if item is None:
+            return False
+        if isinstance(write, Delete):
+            return self._delete(item, write)
+        return self._patch(item, write)
+
+    def _write_revision(self, write: Write) -> bool:
+        if (write.name in self.revisions) == isinstance(write, Create):
+            return False
+        if isinstance(write, Create):
+            self.revisions[write.name] = write.manifest
+        else:
+            del self.revisions[write.name]
+        return True
+
+    def _hand_over(self, write: HandOver) -> bool:
+        """The controller manager hears of each pod later. Pods of one owner are alike."""
+        theirs = [number for number, pod in enumerate(self.pods) if pod.owner == write.giver][:len(write.pods)]
+        self.pods = sorted(pod._replace(owner=write.taker["uid"]) if number in theirs else pod
+                           for number, pod in enumerate(self.pods))
+        return bool(theirs)
+
+    def _new_uid(self, name: str) -> str:
+        """A uid that nothing refers to any more: real ones are never used twice."""
+        used = {pod.owner for pod in self.pods} | {item["metadata"].get("uid") for item in self.seen.values()}
+        return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count()) if uid not in used)
+
+    def _patch(self, item: Json, write: Patch) -> bool:
+        try:
+            changed = patched(item, write)
+        except TestFailed:
+            return False
+        if changed["spec"] != item["spec"]:
+            changed = _with_metadata(changed, generation=item["metadata"].get("generation", 1) + 1)
+        self._store(write.name, changed)
+        return True
+
+    def _delete(self, item: Json, write: Delete) -> bool:
+        metadata = item["metadata"]
+        if any(metadata.get(field, "") != value for field, value in write.preconditions.items()):
+            return False
+        self._store(write.name, None)
+        return True
+
+    def _store(self, name: str, item: Json | None) -> None:
+        if item is None:
+            del self.items[name]
+        else:
+            self.items[name] = item
+        if self.unseen and self.unseen[-1][0] == name:
+            self.unseen.pop()
+        self.unseen.append((name, item))
+        if len(self.unseen) > LONGEST_LAG:
+            self._see()
+
+    def _see(self) -> None:
+        name, item = self.unseen.pop(0)
+        self.seen.pop(name, None)
+        if item is not None:
+            self.seen[name] = item
+
+    # What the cluster does by itself
+
+    def moves(self) -> list[Move]:
+        """Everything that may happen next; empty when the cluster has come to rest."""
+        found = [Move("see", name) for name, _item in self.unseen[:1]]
+        found += [Move("hear", pod.owner) for pod in self.pods if pod.owner != pod.seen_owner][:1]
+        found += [Move("sync", name) for name in sorted(self.seen) if self._sync(name) is not None]
+        uids = {item["metadata"].get("uid", "") for item in self.items.values()}
+        found += [Move("collect", uid) for uid in sorted({pod.owner for pod in self.pods} - uids - {""})]
+        found += [Move("ready", uid) for uid in sorted({pod.owner for pod in self.pods if not pod.ready})]
+        return found
+
+    def make(self, move: Move) -> None:
+        """Let one of the moves happen."""
+        if move.verb == "see":
+            self._see()
+        elif move.verb == "sync":
+            self.pods, status = t.cast(tuple[list[Pod], Json], self._sync(move.name))
+            item = self.items.get(move.name)
+            if item and item["metadata"].get("uid") == self.seen[move.name]["metadata"].get("uid"):
+                self.items[move.name] = {**item, "status": status}
+        elif move.verb == "hear":
+            index = next(i for i, pod in enumerate(self.pods) if pod.owner != pod.seen_owner)
+            self.pods[index] = self.pods[index]._replace(seen_owner=self.pods[index].owner)
+        elif move.verb == "collect":
+            self.pods = [pod for pod in self.pods if pod.owner != move.name]
+        elif move.verb == "ready":
+            index = next(i for i, pod in enumerate(self.pods) if pod.owner == move.name and not pod.ready)
+            self.pods[index] = self.pods[index]._replace(ready=True)
+
+    def settle(self) -> None:
+        """Let everything happen that can, for instance every pod become ready."""
+        while moves := self.moves():
+            self.make(moves[0])
+
+    def _sync(self, name: str) -> tuple[list[Pod], Json] | None:
+        """Pods and status after the controller manager has worked on what it knows of a controller; None if unchanged.
+
+        As syncReplicaSet does: adopt and release, count, and only then create or delete (what is not ready first).
+        """
+        it = Controller.from_api(self.seen[name], self.kind)
+        item = self.items.get(name)
+        exists = item is not None and item["metadata"].get("uid", "") == it.uid
+        may_adopt = item and exists and not item["metadata"].get("deletionTimestamp")
+        mine, others = [], []
+        for pod in self.pods:
+            labels = dict(pod.labels)
+            matches = all(labels.get(key) == value for key, value in it.selector.items())
+            if pod.seen_owner == it.uid and (matches or it.is_deleting):
+                mine.append(pod)
+            elif pod.seen_owner == it.uid:
+                others.append(pod._replace(owner="", seen_owner="") if pod.owner == it.uid else pod)
+            elif pod.seen_owner == "" and matches and not it.is_deleting:
+                if not may_adopt:  # it asks the API server, and gives up when the controller is gone or going
+                    return None
+                mine.append(pod._replace(owner=it.uid, seen_owner=it.uid))
+            else:
+                others.append(pod)
+        ready = sum(pod.ready for pod in mine)
+        status = {"observedGeneration": self.seen[name]["metadata"].get("generation", 1), "replicas": len(mine),
+                  "readyReplicas": ready, "availableReplicas": 0 if it.min_ready_seconds == NEVER else ready}
+        if not it.is_deleting:
+            mine.sort(key=lambda pod: not pod.ready)
+            missing = 0 if handover.is_closed(it) else it.replicas - len(mine)
+            mine = mine[: it.replicas] + [_pod(it, ready=False)] * missing
+        pods = sorted(others + mine)
+        old = (item.get("status") or {}) if item and exists else status
+        if pods == sorted(self.pods) and all(old.get(field, 0) == value for field, value in status.items()):
+            return None
+        return pods, status
+
+
+def patched(item: Json, patch: Patch) -> Json:
+    """An object after a JSON patch. Raises TestFailed."""
+    for operation in patch.operations:
+        item = _apply(item, keys(operation["path"]), operation)
+    return item
+
+
+def _pod(it: Controller, ready: bool) -> Pod:
+    labels = it.template.get("metadata", {}).get("labels") or {}
+    return Pod(it.uid, tuple(sorted(labels.items())), ready, it.uid)
+
+
+def _with_metadata(item: Json, **fields: t.Any) -> Json:
+    return {**item, "metadata": {**item["metadata"], **fields}}
+
+
+def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
+    """One operation of a JSON patch on objects; the lists of a manifest are only ever replaced whole."""
+    if not path:
+        seen = None if value == {} else value  # the API server leaves out what is empty
+        if operation["op"] == "test" and seen != operation["value"]:
+            raise TestFailed
+        return operation["value"]
+    key, rest = path[0], path[1:]
+    if rest and not isinstance((value or {}).get(key), dict):
+        raise TestFailed
+    if rest or operation["op"] == "test":
+        changed = _apply((value or {}).get(key), rest, operation)
+        return value if operation["op"] == "test" else {**value, key: changed}
+    if operation["op"] == "remove":
+        return {each: kept for each, kept in value.items() if each != key}
+    return {**(value or {}), key: operation["value"]}

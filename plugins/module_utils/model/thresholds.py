@@ -1,0 +1,109 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How far each controller may grow or shrink in one turn. Pure integers, all of them replicas.
+
+Names and rounding are the Deployment controller's (pkg/controller/deployment/rolling.go and util/deployment_util.go).
+The one that grows is the successor on the way forward and the user's own on the way back.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+
+class Size(t.NamedTuple):
+    """A number of replicas, or a percentage of the desired ones."""
+
+    value: int
+    percent: bool = False
+
+    @classmethod
+    def from_api(cls, value: int | str) -> Size:
+        """What the API has as a number, or as a text with a percentage.
+
+        >>> Size.from_api(3), Size.from_api("25%")
+        (Size(value=3, percent=False), Size(value=25, percent=True))
+        """
+        text = str(value)
+        return cls(int(text.removesuffix("%")), percent=text.endswith("%"))
+
+    @property
+    def for_api(self) -> int | str:
+        """
+        >>> Size(3).for_api, Size(25, percent=True).for_api
+        (3, '25%')
+        """
+        return f"{self.value}%" if self.percent else self.value
+
+    def of(self, desired: int, *, round_up: bool) -> int:
+        """The number of replicas it stands for.
+
+        >>> Size(25, percent=True).of(10, round_up=True), Size(25, percent=True).of(10, round_up=False)
+        (3, 2)
+        >>> Size(3).of(10, round_up=True)
+        3
+        """
+        if not self.percent:
+            return self.value
+        return (self.value * desired + (99 if round_up else 0)) // 100
+
+
+def resolve_fenceposts(max_surge: Size, max_unavailable: Size, desired: int) -> tuple[int, int]:
+    """Surge (rounded up) and unavailable (rounded down); both 0 after rounding makes unavailable 1.
+
+    Source: ResolveFenceposts of the Deployment controller.
+
+    >>> percent = lambda value: Size(value, percent=True)
+    >>> resolve_fenceposts(percent(25), percent(25), 10)
+    (3, 2)
+    >>> resolve_fenceposts(Size(0), percent(1), 10)
+    (0, 1)
+    >>> resolve_fenceposts(percent(0), percent(50), 1)
+    (0, 1)
+    """
+    surge = max_surge.of(desired, round_up=True)
+    unavailable = max_unavailable.of(desired, round_up=False)
+    return (0, 1) if surge == 0 and unavailable == 0 else (surge, unavailable)
+
+
+def grow_to(*, desired: int, surge: int, shrinking_pods: int) -> int:
+    """The size the growing one may have now: never more than desired + surge pods in all (the ceiling).
+
+    shrinking_pods counts what exists, not what is asked for: pods that are still to be deleted take up room.
+    Source: NewRSNewReplicas of the Deployment controller.
+
+    10 desired, surge 3, 10 old pods exist: 10 + 3 - 10 = 3.
+
+    >>> grow_to(desired=10, surge=3, shrinking_pods=10)
+    3
+    >>> grow_to(desired=10, surge=3, shrinking_pods=2)
+    10
+    >>> grow_to(desired=10, surge=0, shrinking_pods=13)
+    0
+    """
+    return max(0, min(desired, desired + surge - shrinking_pods))
+
+
+def shrink_to(*, desired: int, unavailable: int, shrinking: int, growing_available: int) -> int:
+    """The size the shrinking one may have now: never fewer than desired - unavailable pods available (the floor).
+
+    Everything the growing one has available may be missing here. Pods of the growing one that are not available do not
+    count, whatever their number. The controller manager deletes pods that are not ready first, so what is broken on
+    this side goes before what serves. Source: reconcileOldReplicaSets of the Deployment controller
+    (maxScaledDown = all pods - minimum available - unavailable pods of the new one).
+
+    10 desired, 2 unavailable allowed, 10 old, none new available: 10 + 0 - 8 = 2 may go.
+
+    >>> shrink_to(desired=10, unavailable=2, shrinking=10, growing_available=0)
+    8
+    >>> shrink_to(desired=10, unavailable=0, shrinking=10, growing_available=0)
+    10
+    >>> shrink_to(desired=10, unavailable=0, shrinking=4, growing_available=9)
+    1
+    >>> shrink_to(desired=10, unavailable=0, shrinking=4, growing_available=10)
+    0
+    """
+    surplus = shrinking + growing_available - (desired - unavailable)
+    return max(0, min(shrinking, shrinking - surplus))

@@ -1,0 +1,461 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where the API server is and who we are: by the kubernetes package's own loaders, without a request."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import os
+import ssl
+import tempfile
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from kubernetes.config import incluster_config, kube_config
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import ARGUMENT_SPEC, Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+SECRET = "s3cret-and-not-to-be-told"
+HOST_AND_KEY = {"host": "https://one:6443/", "api_key": SECRET}
+HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
+
+
+@pytest.fixture(autouse=True)
+def no_configuration_of_this_machine(monkeypatch, tmp_path):
+    """Neither a kubeconfig in the home folder nor the cluster that the tests may run in."""
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "default"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Write a file and return its path."""
+    def write(name, content):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        return str(path)
+    return write
+
+
+def config(user=None, server="https://kube:6443", current="main"):
+    """A kubeconfig with two contexts: main, and other, on a server of its own."""
+    return {
+        "apiVersion": "v1", "kind": "Config", "current-context": current,
+        "clusters": [{"name": name, "cluster": {"server": url}} for name, url in (("main", server), ("other", "https://other"))],
+        "users": [{"name": "me", "user": {"token": SECRET} if user is None else user}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": "me"}} for name in ("main", "other")],
+    }
+
+
+def connect(environment=None, **params):
+    return Connection({**dict.fromkeys(ARGUMENT_SPEC), **params}, environment or {})
+
+
+def refusal(environment=None, **params):
+    with pytest.raises(RolloutError) as refused:
+        connect(environment, **params)
+    return refused.value
+
+
+def pool_options(it):
+    return it.pool.connection_pool_kw
+
+
+# Options
+
+
+def test_a_host_and_a_key_are_enough():
+    it = connect(**HOST_AND_KEY)
+
+    assert it.server == "https://one:6443"
+    assert dict(it.headers()) == {"Authorization": f"Bearer {SECRET}"}
+
+
+def test_a_host_a_user_and_a_password_are_enough():
+    it = connect(host="https://one", username="me", password=SECRET)
+
+    assert dict(it.headers()) == {"Authorization": "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()}
+
+
+def test_a_host_and_a_certificate_are_enough(file):
+    it = connect(host="https://one", client_cert=file("cert", "c"), client_key=file("key", "k"))
+
+    assert pool_options(it)["cert_file"].endswith("cert") and pool_options(it)["key_file"].endswith("key")
+    assert dict(it.headers()) == {}
+
+
+def test_a_complete_set_of_options_needs_no_kubeconfig():
+    assert connect(**HOST_AND_KEY, kubeconfig="/not/there").server == "https://one:6443"
+
+
+@pytest.mark.parametrize("validate_certs, expected", [(True, ssl.CERT_REQUIRED), (False, ssl.CERT_NONE), (None, ssl.CERT_REQUIRED)])
+def test_certificates_are_validated_unless_switched_off(validate_certs, expected):
+    assert pool_options(connect(**HOST_AND_KEY, validate_certs=validate_certs))["cert_reqs"] == expected
+
+
+def test_a_certificate_of_the_authority_is_used(file):
+    path = file("ca", "c")
+
+    assert pool_options(connect(**HOST_AND_KEY, ca_cert=path))["ca_certs"] == path
+
+
+@pytest.mark.parametrize("option", ["ca_cert", "client_cert", "client_key"])
+def test_a_certificate_that_is_not_there_is_named(option):
+    error = refusal(**HOST_AND_KEY, **{option: "/not/there"})
+
+    assert error.what == f"{option} /not/there is not there"
+
+
+def test_a_proxy_is_used_but_for_the_hosts_that_need_none():
+    assert connect(**HOST_AND_KEY, proxy="http://proxy:3128").pool.proxy.host == "proxy"
+    assert connect(**HOST_AND_KEY, proxy="http://proxy:3128", no_proxy="one").pool.proxy is None
+
+
+def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
+    headers = connect(**HOST_AND_KEY, impersonate_user="jane", impersonate_groups=["dev", "ops"]).headers()
+
+    assert headers["Impersonate-User"] == "jane"
+    assert headers.getlist("Impersonate-Group") == ["dev", "ops"]
+
+
+# The environment
+
+
+@pytest.mark.parametrize("variables, expected", [
+    ({"HOST": "https://two", "API_KEY": "k"}, {"host": "https://two", "api_key": "k"}),
+    ({"KUBECONFIG": "path", "CONTEXT": "c"}, {"kubeconfig": "path", "context": "c"}),
+    ({"USERNAME": "u", "PASSWORD": "p"}, {"username": "u", "password": "p"}),
+    ({"CLIENT_CERT": "c", "CLIENT_KEY": "k", "CA_CERT": "a"}, {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
+    ({"CERT_FILE": "c", "KEY_FILE": "k", "SSL_CA_CERT": "a"}, {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
+    ({"PROXY": "p", "NO_PROXY": "n"}, {"proxy": "p", "no_proxy": "n"}),
+    ({"VALIDATE_CERTS": "true"}, {"validate_certs": True}),
+    ({"VERIFY_SSL": "False"}, {"validate_certs": False}),
+    ({"VERIFY_SSL": "no"}, {"validate_certs": False}),
+    ({"VALIDATE_CERTS": "yes", "VERIFY_SSL": "no"}, {"validate_certs": True}),
+    ({"IMPERSONATE_USER": "jane", "IMPERSONATE_GROUPS": "dev, ops,"},
+     {"impersonate_user": "jane", "impersonate_groups": ["dev", "ops"]}),
+    ({"HOST": ""}, {}),
+    ({"UNKNOWN": "x"}, {}),
+], ids=" ".join)
+def test_options_have_their_variables_as_in_kubernetes_core(variables, expected):
+    environment = {f"K8S_AUTH_{name}": value for name, value in variables.items()}
+
+    assert connection._given(dict.fromkeys(ARGUMENT_SPEC), environment) == expected
+
+
+def test_every_option_has_a_variable():
+    environment = {f"K8S_AUTH_{option.upper()}": "yes" for option in ARGUMENT_SPEC}
+
+    assert connection._given({}, environment).keys() == ARGUMENT_SPEC.keys()
+
+
+@pytest.mark.parametrize("given, expected", [("https://one", "https://one"), ("", "https://two"), (None, "https://two")],
+                         ids=["given", "empty, as from a survey", "not given"])
+def test_an_option_wins_over_the_environment_if_it_is_given(given, expected):
+    environment = {"K8S_AUTH_HOST": "https://two", "K8S_AUTH_API_KEY": SECRET}
+
+    assert connect(environment, host=given).server == expected
+
+
+def test_what_awx_hands_on_is_enough(file):
+    it = connect({"K8S_AUTH_HOST": "https://awx", "K8S_AUTH_API_KEY": SECRET, "K8S_AUTH_VERIFY_SSL": "False"})
+
+    assert it.server == "https://awx" and pool_options(it)["cert_reqs"] == ssl.CERT_NONE
+    assert it.headers()["Authorization"] == f"Bearer {SECRET}"
+
+
+# Kubeconfigs
+
+
+@pytest.mark.parametrize("form", [dict, yaml.safe_dump, json.dumps, lambda content: "\n" + json.dumps(content)],
+                         ids=["a dict", "YAML", "JSON", "JSON after a line end"])
+def test_a_kubeconfig_may_be_given_as(form):
+    it = connect(kubeconfig=form(config()))
+
+    assert it.server == "https://kube:6443"
+    assert it.headers()["Authorization"] == f"Bearer {SECRET}"
+
+
+def test_a_kubeconfig_may_be_a_path_or_several(file):
+    path = file("config", config())
+
+    assert connect(kubeconfig=path).server == "https://kube:6443"
+    assert connect(kubeconfig=f"/not/there:{path}").server == "https://kube:6443"
+    assert connect({"K8S_AUTH_KUBECONFIG": path}).server == "https://kube:6443"
+
+
+def test_a_kubeconfig_at_the_default_place_is_found(file):
+    file("default", config())
+
+    assert connect().server == "https://kube:6443"
+
+
+def test_the_context_chooses_the_server():
+    assert connect(kubeconfig=config(), context="other").server == "https://other"
+
+
+@pytest.mark.parametrize("option, shown", [("host", lambda it: it.server), ("api_key", lambda it: it.headers()["Authorization"])])
+def test_an_option_wins_over_what_the_kubeconfig_says(option, shown):
+    assert shown(connect(kubeconfig=config(), **{option: "https://mine"})).endswith("https://mine")
+
+
+def test_a_host_of_the_user_s_own_stays_when_a_token_is_renewed(file):
+    """The package sets the kubeconfig's server again with each token that it reads anew."""
+    it = connect(kubeconfig=config(), host="https://mine")
+
+    it.headers()
+
+    assert it.server == "https://mine"
+
+
+@pytest.fixture(scope="module")
+def certificate():
+    """A certificate that signs itself, and its key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
+    now = datetime.datetime.now(datetime.UTC)
+    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+              .serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
+              .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True).sign(key, hashes.SHA256()))
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return signed.public_bytes(serialization.Encoding.PEM), secret
+
+
+@pytest.mark.parametrize("has_memory", [True, False], ids=["memory", "files"])
+def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certificate, monkeypatch, tmp_path, has_memory):
+    """The package writes them to files, which it forgets where a process is killed, and in a worker of Ansible."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made = []
+    if not has_memory:
+        monkeypatch.delattr(os, "memfd_create")
+    monkeypatch.setattr(tempfile, "mkstemp", lambda *arguments, mkstemp=tempfile.mkstemp: made.append(1) or mkstemp(*arguments))
+    open_files = len(os.listdir("/proc/self/fd"))
+    authority, key = (base64.b64encode(each).decode() for each in certificate)
+    content = config(user={"client-certificate-data": authority, "client-key-data": key})
+    content["clusters"][0]["cluster"]["certificate-authority-data"] = authority
+
+    it = connect(kubeconfig=content)
+    it.renew(it.generation)
+
+    assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == open_files
+    assert bool(made) != has_memory
+    context = pool_options(it)["ssl_context"]
+    assert context.verify_mode == ssl.CERT_REQUIRED and context.check_hostname
+    assert [each["subject"] for each in context.get_ca_certs()] == [((("commonName", "me"),),)]
+    assert pool_options(it).get("key_file") is None
+
+
+def test_a_key_that_belongs_to_another_certificate_is_told_and_left_in_no_file(certificate, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    data = base64.b64encode(certificate[0]).decode()
+
+    error = refusal(kubeconfig=config(user={"client-certificate-data": data, "client-key-data": data}))
+
+    assert error.what == "the connection to Kubernetes cannot be set up" and list(tmp_path.iterdir()) == []
+
+
+def test_without_validation_a_certificate_of_a_kubeconfig_is_not_used_against_the_server(certificate):
+    content = config()
+    content["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(certificate[0]).decode()
+
+    context = pool_options(connect(kubeconfig=content, validate_certs=False))["ssl_context"]
+
+    assert context.verify_mode == ssl.CERT_NONE and not context.check_hostname
+
+
+def test_renewing_reads_the_file_again(file):
+    path = file("config", config())
+    it = connect(kubeconfig=path)
+    file("config", config(user={"token": "another"}))
+
+    it.renew(it.generation)
+
+    assert it.headers()["Authorization"] == "Bearer another"
+
+
+def test_the_package_is_asked_for_a_token_once_a_second(monkeypatch):
+    it, tokens, now = connect(**HOST_AND_KEY), iter(["one", "two"]), [1000.0]
+    monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(it._configuration, "get_api_key_with_prefix", lambda *_args, **_options: next(tokens))
+
+    told = []
+    for seconds in (0, 0.5, 0.4, 0.2):
+        now[0] += seconds
+        told.append(it.headers()["Authorization"])
+
+    assert told == ["one", "one", "one", "two"]
+
+
+def test_renewing_reads_the_file_of_a_token_again(file):
+    path = file("token", "one")
+    it = connect(kubeconfig=config(user={"tokenFile": path}))
+    assert it.headers()["Authorization"] == "Bearer one"
+    file("token", "two")
+
+    it.renew(it.generation)
+
+    assert it.headers()["Authorization"] == "Bearer two"
+
+
+def credential_plugin(file, body):
+    """A user whose credentials a program prints."""
+    script = file("plugin", body)
+    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [script],
+                     "interactiveMode": "Never"}}
+
+
+COUNTING = """
+echo x >> "$0.count"
+printf '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t%d"}}' $(wc -l < "$0.count")
+"""
+
+
+def test_a_credential_plugin_is_asked_and_asked_again_when_renewing(file):
+    it = connect(kubeconfig=config(user=credential_plugin(file, COUNTING)))
+    first = it.headers()["Authorization"]
+
+    it.renew(it.generation)
+
+    assert first.startswith("Bearer t")
+    assert it.headers()["Authorization"] > first
+
+
+@pytest.mark.parametrize("body, why", [
+    ("echo no session >&2; exit 3", "exec: process returned 3. no session"),
+    (f'echo "bad: $PASSWORD {SECRET}" >&2; exit 1', "bad: ******** ********"),
+    ("echo nonsense", "exec: failed to decode process output"),
+    ("""echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {}}'""",
+     "missing token or clientCertificateData"),
+], ids=["fails", "prints its environment", "says what is no JSON", "has no token"])
+@pytest.mark.parametrize("as_file", [True, False], ids=["path", "content"])
+def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd):
+    """The package would log that, and go on without credentials: the server would then refuse system:anonymous."""
+    user = credential_plugin(file, body)
+    user["exec"]["env"] = [{"name": "PASSWORD", "value": SECRET}]
+
+    error = refusal(kubeconfig=file("config", config(user=user)) if as_file else config(user=user))
+
+    assert error.what == "the credential plugin of the kubeconfig fails" and why in error.why
+    assert SECRET not in error.message and capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}], ids=["a file", "a text"])
+def test_the_line_end_after_a_token_is_no_part_of_it(user, file):
+    file("token", f"{SECRET}\n")
+
+    assert connect(kubeconfig=file("config", config(user=user))).headers()["Authorization"] == f"Bearer {SECRET}"
+
+
+@pytest.mark.parametrize("token", [f"{SECRET}\nmore", f"{SECRET}\u2026"], ids=["a line end", "no ASCII"])
+def test_what_cannot_be_a_token_is_said_and_not_shown(token):
+    """The HTTP library would show it."""
+    with pytest.raises(RolloutError) as refused:
+        connect(host="https://one", api_key=token).headers()
+
+    assert refused.value.what.startswith("the token is none") and SECRET not in refused.value.message
+
+
+def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", file("token", SECRET))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", file("ca.crt", "c"))
+    file("default", config())
+
+    it = connect()
+
+    assert (it.server, it.headers()["Authorization"].lower()) == ("https://10.0.0.1:443", f"bearer {SECRET}")
+    assert connect(context="other").server == "https://other"  # who names a context means the kubeconfig
+
+
+# What cannot be read
+
+
+def without(key):
+    return {field: value for field, value in config().items() if field != key}
+
+
+BROKEN = {
+    "a path that is not there": (lambda file: "/not/there", "there is no kubeconfig at /not/there", ""),
+    "text that is not YAML": (
+        lambda file: f"users:\n- name: me\n  user: {{token: {SECRET}", "the content of kubeconfig is not YAML", "line 3"),
+    "text with an alias of nothing": (lambda file: f"users:\n- *{SECRET}", "the content of kubeconfig is not YAML", "line 2"),
+    "text with a tag of nothing": (lambda file: f"users:\n- !{SECRET} x", "the content of kubeconfig is not YAML", "line 2"),
+    "a context that is not there": (
+        lambda file: config(current="nope"), "the connection to Kubernetes cannot be set up", "nope"),
+    "no clusters": (lambda file: without("clusters"), "the connection to Kubernetes cannot be set up", ""),
+    "no contexts": (lambda file: without("contexts"), "the connection to Kubernetes cannot be set up", ""),
+    "users that are a text": (
+        lambda file: {**config(), "users": SECRET}, "the connection to Kubernetes cannot be set up", ""),
+    "a certificate that is no base64": (
+        lambda file: config(user={"client-certificate-data": "abc", "client-key-data": SECRET}),
+        "the connection to Kubernetes cannot be set up", ""),
+    "an empty dict": (lambda file: {"": ""}, "the connection to Kubernetes cannot be set up", ""),
+    "a file that is empty": (lambda file: file("config", ""), "the connection to Kubernetes cannot be set up", ""),
+    "a file that is not YAML": (
+        lambda file: file("config", f"users:\n- name: me\n  user: {{token: {SECRET}"),
+        "the kubeconfig is not YAML", ""),
+    "a file that is a list": (lambda file: file("config", [SECRET]), "the connection to Kubernetes cannot be set up", ""),
+}
+
+
+@pytest.mark.parametrize("kubeconfig, what, why", BROKEN.values(), ids=BROKEN)
+def test_a_broken_kubeconfig_gives_one_sentence_and_tells_no_secret(kubeconfig, what, why, file):
+    error = refusal(kubeconfig=kubeconfig(file))
+
+    assert error.what == what and why in error.why
+    assert error.next_command == HINT
+    assert SECRET not in repr(error.as_result()) and "\n" not in error.message
+
+
+def test_no_configuration_at_all_says_what_to_give(tmp_path):
+    error = refusal()
+
+    assert error.what == f"there is no kubeconfig at {tmp_path / 'default'}"
+    assert error.next_command == HINT
+
+
+def test_a_context_without_a_kubeconfig_is_looked_for_at_the_default_place(tmp_path):
+    assert refusal(context="main").what == f"there is no kubeconfig at {tmp_path / 'default'}"
+
+
+TEXT = yaml.safe_dump(config())
+
+
+@pytest.mark.parametrize("kubeconfig, expected", [
+    (config(), {SECRET}),
+    (TEXT, {SECRET, TEXT}),
+    (config(user={"password": "p", "client-key-data": "k", "client-certificate-data": "public", "username": "u"}), {"p", "k"}),
+    (config(user={"exec": {"command": "c", "env": [{"name": "N", "value": "v"}]}}), {"v"}),
+    (config(user={"auth-provider": {"name": "n", "config": {"id-token": "i"}}}), {"i"}),
+    ("/home/me/.kube/config", set()),
+    (None, set()),
+    ("a: [\n", {"a: [\n"}),
+], ids=["a token", "a token in text", "a password and a key", "the environment of a plugin", "an auth-provider", "a path", "none",
+        "text that cannot be read"])
+def test_the_secrets_of_a_kubeconfig_are_known_so_that_ansible_can_hide_them(kubeconfig, expected):
+    assert connection.secrets({"kubeconfig": kubeconfig}) == expected
+
+
+def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
+    assert connection.secrets({"proxy": "http://me:s3cr%40t@proxy:3128"}) == {"s3cr%40t", "s3cr@t"}
+    assert connection.secrets({"proxy": "http://proxy:3128"}) == set()
+
+
+def test_credentials_among_the_options_are_never_logged():
+    assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {"api_key", "password"}
+
+
+@pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["an alias", "a tag"])
+def test_a_token_that_breaks_the_yaml_of_a_file_is_not_told(token, file):
+    error = refusal(kubeconfig=file("config", f"users:\n- name: me\n  user:\n    token: {token}\n"))
+
+    assert SECRET not in repr(error.as_result())

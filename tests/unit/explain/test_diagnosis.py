@@ -1,0 +1,641 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Each way in which pods fail, as the API shows it from one moment to the next, and what people are told of it.
+
+Reasons and messages are those of a real kubelet, scheduler and API server, all of Kubernetes 1.36.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import re
+import typing as t
+
+import pytest
+from builders import rc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import diagnosis
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause, causes
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+
+Json = dict[str, t.Any]
+
+
+def conditions(ready="False", **more):
+    """What the kubelet says of a pod that it has taken; reason and message only where the pod is not ready."""
+    unready = {} if ready == "True" else {"reason": "ContainersNotReady", "message": "containers with unready status: [web]"}
+    return [{"type": "PodReadyToStartContainers", "status": "True"}, {"type": "Initialized", "status": "True"},
+            {"type": "Ready", "status": ready, **unready, **more}, {"type": "ContainersReady", "status": ready, **unready},
+            {"type": "PodScheduled", "status": "True"}]
+
+
+def container(restarts=0, ready=False, last=None, **state):
+    """The status of one container: waiting=..., running=... or terminated=..., and how it ended before."""
+    return {"name": "web", "ready": ready, "restartCount": restarts, "state": state,
+            "lastState": {"terminated": last} if last else {}}
+
+
+def pod(*containers, init=None, name="foo-1", spec=None, metadata=None, **status):
+    """A pod of foo on the node real-1."""
+    setup = {"initContainerStatuses": [{**init, "name": "setup"}]} if init else {}
+    return {"metadata": {"name": name, "namespace": "shop", "uid": f"uid of {name}", **(metadata or {})},
+            "spec": {"nodeName": "real-1", "containers": [{"name": "web", **(spec or {})}]},
+            "status": {"phase": "Pending", "conditions": conditions(), "containerStatuses": list(containers), **setup, **status}}
+
+
+def waits(reason, message="", restarts=0, last=None):
+    return container(restarts, last=last, waiting={"reason": reason, **({"message": message} if message else {})})
+
+
+def ended(code, reason="Error", restarts=0, **more):
+    return container(restarts, terminated={"exitCode": code, "reason": reason, **more})
+
+
+def loop(code, reason="Error", restarts=1, **more):
+    """The three states in which a container that fails again and again is met."""
+    last = {"exitCode": code, "reason": reason, **more}
+    return [pod(waits("CrashLoopBackOff", "back-off 10s restarting failed container=web pod=foo-1_shop(1-2-3)", restarts, last)),
+            pod(container(restarts + 1, last=last, running={})),
+            pod(ended(code, reason, restarts + 1, **more))]
+
+
+def event(reason, message, count=1, about="foo-1", field="spec.containers{web}", **more):
+    involved = {"kind": "Pod", "uid": f"uid of {about}", "name": about, **({"fieldPath": field} if field else {})}
+    return {"type": "Warning", "reason": reason, "message": message, "count": count, "involvedObject": involved, **more}
+
+
+def unschedulable(message, reason="Unschedulable"):
+    condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+    item = pod(conditions=[condition], containerStatuses=None, spec={"resources": {"requests": {"cpu": "2", "memory": "8Gi"}}})
+    item["spec"] |= {"nodeSelector": {"disk": "fast"}, "schedulingGates": [{"name": "example.com/approval"}],
+                     "volumes": [{"name": "tmp"}, {"name": "data", "persistentVolumeClaim": {"claimName": "db"}}]}
+    return item
+
+
+def diagnose(*pods, events=(), failure="", current=2):
+    item = rc("foo", 2, current=current, available=0)
+    if failure:
+        item["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}]
+    return causes(Controller.from_api(item), pods, events)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What shows itself over time, and what has to be told of it each time."""
+
+    kind: str
+    #: Of the last sample.
+    sentence: str
+    suggestion: str
+    #: In each sample, (pod, its events), or the ReplicaFailure condition's message.
+    samples: t.Sequence[t.Any]
+    #: A letter for each sample: F where waiting does not help.
+    fatal: str
+    #: Of the last sample: container and whether its previous run is meant.
+    log: tuple[str, bool] = ("", False)
+
+
+WEB = "pod foo-1, container web: "
+MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resolve reference "localhost/none:v9": '
+           'failed to do request: Head "http://localhost/v2/none/manifests/v9": dial tcp 127.0.0.1:80: connect: connection refused')
+RESOLVE = MISSING.partition(": ")[2]
+PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'), event("Failed", "Error: ErrImagePull"),
+               event("Failed", "Error: ImagePullBackOff")]
+NO_REGISTRY = "check the registry's name in the image, then DNS, proxy and certificates of node real-1, which cannot reach it"
+NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": shop/web:v9: not found')
+DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": pull access denied, '
+          'repository does not exist or may require authorization: server message: insufficient_scope: authorization failed')
+NEVER = 'Container image "localhost/none:v9" is not present with pull policy of Never'
+BAD_NAME = 'Failed to apply default image tag "Bad//Name": couldn\'t parse image name "Bad//Name": invalid reference format'
+RUNC = ('failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to '
+        'start container process: exec: "/nope": stat /nope: no such file or directory: unknown')
+MOUNT = 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'
+LIVENESS = "Liveness probe failed: HTTP probe failed with statuscode: 503"
+STARTUP = "Startup probe failed: dial tcp 10.124.1.7:8080: connect: connection refused"
+READINESS = "Readiness probe failed: HTTP probe failed with statuscode: 503"
+NO_ROOM = "No preemption victims found for incoming pod."
+CREATING = pod(waits("ContainerCreating"))
+ASKS = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3}
+ASKED = "GET :8080/healthz, periodSeconds 10, failureThreshold 3"
+LIVELY = {"livenessProbe": ASKS}
+LET_OLD_GO = "or let old pods go first: max_surge=0 max_unavailable=1"
+LOGS = "kubectl -n shop logs foo-1 -c web"
+
+CASES = {
+    "the image cannot be pulled": Case(
+        "image", f"{WEB}ImagePullBackOff: {RESOLVE}", NO_REGISTRY,
+        [(CREATING, PULL_EVENTS[:2]), (pod(waits("ErrImagePull", MISSING)), PULL_EVENTS), (pod(waits("ErrImagePull")), PULL_EVENTS),
+         (pod(waits("ImagePullBackOff", 'Back-off pulling image "localhost/none:v9"')), PULL_EVENTS),
+         (pod(waits("ImagePullBackOff", f'Back-off pulling image "localhost/none:v9": ErrImagePull: {MISSING}')), [])], "FFFFF"),
+    "there is no such image": Case(
+        "image", f'{WEB}ErrImagePull: failed to resolve reference "shop/web:v9": shop/web:v9: not found',
+        "push that image, or correct its name or tag: the registry does not have it",
+        [(pod(waits("ErrImagePull", NOT_FOUND)), [])], "F"),
+    "the registry refuses the pull": Case(
+        "image", f"{WEB}ErrImagePull: {DENIED.partition(': ')[2]}",
+        "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount",
+        [(pod(waits("ErrImagePull", DENIED)), [])], "F"),
+    "the image is absent and is never pulled": Case(
+        "image", f"{WEB}ErrImageNeverPull: {NEVER}",
+        "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template",
+        [(CREATING, [event("ErrImageNeverPull", NEVER), event("Failed", "Error: ErrImageNeverPull")]),
+         (pod(waits("ErrImageNeverPull", NEVER)), [])], "FF"),
+    "the image's name is none": Case(
+        "image-name", f"{WEB}InvalidImageName: {BAD_NAME}",
+        "correct the image's name: lower case, one tag or digest, no empty part",
+        [(CREATING, [event("InspectFailed", BAD_NAME), event("Failed", "Error: InvalidImageName")]),
+         (pod(waits("InvalidImageName", BAD_NAME)), [])], "FF"),
+    "the container ends with an error each time": Case(
+        "crash", f"{WEB}CrashLoopBackOff: exit code 3, restarted once",
+        f"see its log: {LOGS} --previous",
+        [(pod(ended(3)), []), (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
+         *((each, [event("BackOff", "Back-off restarting failed container web in pod foo-1")]) for each in loop(3)[::-1])],
+        "NNFFF", ("web", True)),
+    "the container left a message when it ended": Case(
+        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432", f"see its log: {LOGS}",
+        [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF", ("web", False)),
+    "the program breaks": Case(
+        "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
+        f"see whether the image is built for another processor, as is often so; its log: {LOGS} --previous",
+        [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
+    "the process ends without an error": Case(
+        "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
+        f"let its process run in the foreground, for it ends by itself: check command and args; its log: {LOGS} --previous",
+        [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF", ("web", True)),
+    "there is too little memory": Case(
+        "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
+        "raise resources.limits.memory of container web (now 16Mi), or find out what takes so much",
+        [(pod(ended(137, "OOMKilled"), spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
+         *(({**each, "spec": {"containers": [{"name": "web", "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
+           for each in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
+    "the command is not there": Case(
+        "command", f'{WEB}StartError: exec: "/nope": stat /nope: no such file or directory',
+        "compare command and args in the template with what is in the image",
+        [(CREATING, [event("Failed", f"Error: {RUNC}")]), (pod(waits("RunContainerError", RUNC)), []),
+         *((each, []) for each in loop(128, "StartError", message=RUNC))], "FFFFF"),
+    "an init container fails": Case(
+        "init-crash", "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
+        "see its log: kubectl -n shop logs foo-1 -c setup --previous",
+        [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), []) for each in loop(1)[::-1]],
+        "FFF", ("setup", True)),
+    "an init container's image cannot be pulled": Case(
+        "init-image", f"pod foo-1, init container setup: ErrImagePull: {NOT_FOUND.partition(': ')[2]}",
+        "push that image, or correct its name or tag: the registry does not have it",
+        [(pod(waits("PodInitializing"), init=waits("PodInitializing")),
+          [event("Failed", f'Failed to pull image "shop/web:v9": {NOT_FOUND}', field="spec.initContainers{setup}")]),
+         (pod(waits("PodInitializing"), init=waits("ErrImagePull", NOT_FOUND)), [])], "FF"),
+    "a ConfigMap is missing": Case(
+        "configuration", f'{WEB}CreateContainerConfigError: configmap "nope" not found',
+        "create the configmap nope, or correct its name in the template: kubectl -n shop get configmap",
+        [(CREATING, [event("Failed", 'Error: configmap "nope" not found')]),
+         (pod(waits("CreateContainerConfigError", 'configmap "nope" not found')), [])], "FF"),
+    "a key of a Secret is missing": Case(
+        "configuration", f"{WEB}CreateContainerConfigError: couldn't find key password in Secret shop/db",
+        "add the key password to the Secret db, or correct it in the template",
+        [(pod(waits("CreateContainerConfigError", "couldn't find key password in Secret shop/db")), [])], "F"),
+    "the volume of a Secret is missing": Case(
+        "configuration", f"pod foo-1: FailedMount: {MOUNT}",
+        "create the secret nope, or correct its name in the template: kubectl -n shop get secret",
+        [(CREATING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
+    "a volume cannot be attached": Case(
+        "volume", 'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
+        "let the old pod go first, for the volume serves one node at a time: max_surge=0 max_unavailable=1",
+        [(CREATING, [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
+                           field="")])], "N"),
+    "a volume cannot be mounted": Case(
+        "volume", 'pod foo-1: FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
+        "see whether the volume exists and node real-1 can reach it: kubectl -n shop describe pod foo-1",
+        [(CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
+                           field="")])], "N"),
+    "the network of a pod cannot be made": Case(
+        "sandbox", 'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" failed',
+        "see why network or container runtime of node real-1 fail: kubectl describe node real-1",
+        [(CREATING, [event("FailedCreatePodSandBox", 'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
+        "N"),
+    "the readiness probe fails": Case(
+        "readiness", f"{WEB}Unhealthy: {READINESS}",
+        f"see what the container answers to its readinessProbe ({ASKED}): {LOGS}",
+        [(pod(container(running={}), spec={"readinessProbe": ASKS}), [event("Unhealthy", READINESS, count)])
+         for count in (2, 25)], "NN", ("web", False)),
+    "the readiness probe fails in many ways": Case(
+        "readiness", f"{WEB}Unhealthy: {READINESS}",
+        f"see what the container answers to its readinessProbe ({ASKED}): {LOGS}",
+        [(pod(container(running={}), spec={"readinessProbe": ASKS}), [
+            event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
+            event("Unhealthy", f"(combined from similar events): {READINESS}")])],
+        "N", ("web", False)),
+    "the liveness probe kills": Case(
+        "liveness", f"{WEB}Unhealthy: {LIVENESS}; restarted once",
+        f"see what the container answers to its livenessProbe ({ASKED}); if it only starts slowly, give it a startupProbe: "
+        f"{LOGS} --previous",
+        [(pod(container(running={}), spec=LIVELY), [event("Unhealthy", LIVENESS, 2)]),
+         *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVELY), [event("Unhealthy", LIVENESS, 3 * times)])
+           for times, code in ((1, 0), (2, 137))),
+         ({**loop(0, "Completed")[0], "spec": {"containers": [{"name": "web", **LIVELY}]}},
+          [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
+    "the startup probe kills": Case(
+        "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
+        "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or give it more time by "
+        f"failureThreshold: {LOGS} --previous",
+        [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})), [event("Unhealthy", STARTUP, 3)]),
+         ({**loop(143, restarts=3)[0], "spec": {"containers": [{
+             "name": "web", "startupProbe": {"tcpSocket": {"port": 8080}, "failureThreshold": 3}}]}},
+          [event("Unhealthy", STARTUP, 9)])], "NF", ("web", True)),
+    "no node has enough cpu": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 Insufficient cpu",
+        f"add nodes, lower resources.requests.cpu (web asks for 2), {LET_OLD_GO}",
+        [(unschedulable("0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, preemption: 0/1 nodes are "
+                        "available: 1 Preemption is not helpful for scheduling."), [])], "N"),
+    "no node has enough memory": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient "
+        "memory", f"add nodes, lower resources.requests.memory (web asks for 8Gi), {LET_OLD_GO}",
+        [(unschedulable("0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 Insufficient memory. preemption: 0/4 "
+                        f"nodes are available: 4 {NO_ROOM}"), [])], "N"),
+    "no node has another kind of room": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 Too many pods", f"add nodes, {LET_OLD_GO}",
+        [(unschedulable(f"0/4 nodes are available: 4 {what}."), []) for what in ("Insufficient nvidia.com/gpu", "Too many pods")],
+        "NN"),
+    "no node has the labels": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector",
+        "correct nodeSelector or nodeAffinity (disk=fast), which fit no node, or label one: kubectl get nodes --show-labels",
+        [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
+                        "taint {node-role.kubernetes.io/control-plane: }."), []),
+         (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "NN"),
+    "no node is far enough from the others": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules",
+        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which leave no node, add nodes, "
+        f"{LET_OLD_GO}",
+        [(unschedulable("0/4 nodes are available: 4 node(s) didn't match pod topology spread constraints."), []),
+         (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."), [])], "NN"),
+    "no node tolerates it": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}",
+        "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'",
+        [(unschedulable("0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}."), [])], "N"),
+    "the nodes with the labels have a taint, perhaps": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't "
+        "match Pod's node affinity/selector",
+        "see whether the nodes with the labels that the template asks for (disk=fast) have a taint that it does not tolerate: "
+        "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels",
+        [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
+                        "taint {dedicated: gpu}."), []),
+         (unschedulable("0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't match Pod's node "
+                        "affinity/selector. preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."),
+          [])], "NN"),
+    "every node is cordoned": Case(
+        "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
+        "let a cordoned node take pods again: kubectl get nodes; kubectl uncordon NODE",
+        [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
+    "a scheduling gate is closed": Case(
+        "unschedulable", "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
+        "let whoever put these schedulingGates on the pod remove them: example.com/approval",
+        [(unschedulable("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"), [])], "N"),
+    "a volume claim is pending": Case(
+        "claim", "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims",
+        "see why the claim is not bound (storage class, provisioner, size): kubectl -n shop describe pvc db",
+        [(unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"), [])], "N"),
+    "a volume claim is missing": Case(
+        "claim", 'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
+        "create the PersistentVolumeClaim nope or correct its name in the template: kubectl -n shop get pvc",
+        [(unschedulable('0/4 nodes are available: persistentvolumeclaim "nope" not found. not found'), [])], "F"),
+    "the quota is used up": Case(
+        "quota", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, '
+        "used: pods=4, limited: pods=4",
+        "raise the quota (kubectl edit quota small) or let old pods go first: max_surge=0 max_unavailable=1",
+        ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'], "N"),
+    "the quota wants limits": Case(
+        "quota", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu '
+        "for: web", "add to resources in the template what the quota cpu asks for: limits.cpu for: web",
+        ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
+    "a LimitRange refuses": Case(
+        "limit-range", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: maximum cpu usage per Container is 1, '
+        "but limit is 2", "change resources in the template, or the LimitRange: kubectl describe limitrange",
+        ['pods "foo-x" is forbidden: maximum cpu usage per Container is 1, but limit is 2'], "F"),
+    "the ServiceAccount is missing": Case(
+        "service-account", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: error looking up service account '
+        'shop/nope: serviceaccount "nope" not found',
+        "create it (kubectl create serviceaccount nope) or correct serviceAccountName in the template",
+        ['pods "foo-" is forbidden: error looking up service account shop/nope: serviceaccount "nope" not found'], "F"),
+    "a policy refuses": Case(
+        "admission", "ReplicationController foo: FailedCreate: pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' "
+        "with binding 'no-latest' denied request: no :latest",
+        "change the template as the message says; the rule: kubectl get validatingadmissionpolicy no-latest -o yaml",
+        ["pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'no-latest' denied request: no :latest"],
+        "F"),
+    "a webhook refuses": Case(
+        "admission", 'ReplicationController foo: FailedCreate: admission webhook "w.example.com" denied the request: no team label',
+        "change the template as the message says, or ask whoever runs the webhook w.example.com",
+        ['admission webhook "w.example.com" denied the request: no team label'], "F"),
+    "a webhook does not answer": Case(
+        "webhook", 'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook "w.example.com": '
+        "failed to call webhook: connection refused", "see that what serves the webhook w.example.com runs: it does not answer",
+        ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connection refused'], "N"),
+    "the PriorityClass is missing": Case(
+        "admission", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with name nope was found',
+        "create the PriorityClass nope, or correct priorityClassName in the template: kubectl get priorityclass",
+        ['pods "foo-" is forbidden: no PriorityClass with name nope was found'], "F"),
+    "the template does not go with a LimitRange's default": Case(
+        "invalid", 'ReplicationController foo: FailedCreate: Pod "foo-x" is invalid: spec.containers[0].resources.requests: '
+        'Invalid value: "2": must be less than or equal to cpu limit of 100m', "correct the template as the message says",
+        ['Pod "foo-x" is invalid: spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu '
+         'limit of 100m'], "F"),
+    "PodSecurity refuses": Case(
+        "admission", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: violates PodSecurity '
+        '"restricted:latest": runAsNonRoot != true',
+        "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed",
+        ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'], "F"),
+    "the node does not answer": Case(
+        "node", "pod foo-1: NodeNotReady: node real-1 has stopped answering",
+        "kubectl describe node real-1; its pods are replaced 5 minutes after it went, unless it comes back",
+        [(pod(container(ready=True, running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
+              message="Node real-1 which was running pod foo-1 is unresponsive"), []),
+         (pod(container(ready=True, running={}), conditions=[{"type": "Ready", "status": "False"}]),
+          [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
+    "the pod was evicted": Case(
+        "evicted", "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi",
+        "wait, for it is replaced; if that goes on, raise its requests to what it uses, or see: kubectl describe node real-1",
+        [(pod(container(running={}), conditions=[*conditions(), {
+            "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "The node was low"}]), []),
+         (pod(ended(137), phase="Failed", reason="Evicted",
+              message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "), [])], "NN"),
+    "the node has no room after all": Case(
+        "refused-by-node", "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
+        "wait, for it is replaced; if that goes on, see why node real-1 refuses it: kubectl describe node real-1",
+        [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
+    "a finalizer keeps the pod": Case(
+        "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
+        "let whoever set the finalizer remove it; if that program is gone: kubectl -n shop patch pod foo-1 --type=merge -p "
+        """'{"metadata": {"finalizers": null}}'""",
+        [(pod(ended(0, "Completed"), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 0,
+                                               "finalizers": ["example.com/hold"]}), [])], "N"),
+    "the node cannot end the pod": Case(
+        "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
+        "see why node real-1 cannot end its containers: kubectl describe node real-1",
+        [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
+          [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])], "N"),
+    "a readiness gate is closed": Case(
+        "readiness-gate", 'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate "x.io/gate" does not '
+        "exist",
+        "see who has to set the pod's readiness gate, often a load balancer: kubectl -n shop describe pod foo-1",
+        [(pod(container(ready=True, running={}), conditions=[
+            {"type": "ContainersReady", "status": "True"},
+            {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
+             "message": 'corresponding condition of pod readiness gate "x.io/gate" does not exist.'}]), [])], "N"),
+    "the kubelet says something new": Case(
+        "start", f"{WEB}CreateContainerError: context deadline exceeded", "kubectl -n shop describe pod foo-1",
+        [(pod(waits("CreateContainerError", "context deadline exceeded")), [])], "N"),
+}
+
+#: The same kinds in other words, for which there is something else to do.
+WORDS = {
+    "a platform that the image does not have": (
+        pod(waits("ErrImagePull", "no match for platform in manifest: not found")), "image",
+        "build the image for the node's architecture as well"),
+    "a registry that limits pulls": (
+        pod(waits("ErrImagePull", "toomanyrequests: You have reached your pull rate limit")), "image",
+        "wait, or pull with an account or from a mirror: the registry limits pulls"),
+    "a pull that fails for a new reason": (
+        pod(waits("ErrImagePull", "short read")), "image", "check image and tag, and that node real-1 reaches the registry"),
+    "a key of an environment variable": (
+        pod(waits("CreateContainerConfigError", "secret references non-existent secret key: x")), "configuration",
+        "add that key, or correct it in the template"),
+    "an image that runs as root": (
+        pod(waits("CreateContainerConfigError", "container has runAsNonRoot and image will run as root")), "configuration",
+        "set securityContext.runAsUser in the template, or build the image with another USER than root"),
+    "a configuration that is wrong in a new way": (
+        pod(waits("CreateContainerConfigError", "host IP unknown; known addresses: []")), "configuration",
+        "correct the template as the message says"),
+    "a command that is not there, on CRI-O": (
+        pod(waits("CreateContainerError", 'runc create failed: exec: "nope": executable file not found in $PATH')), "command",
+        "compare command and args in the template with what is in the image"),
+    "a mount that runc refuses": (
+        pod(waits("RunContainerError", 'runc create failed: error mounting "/x" to rootfs: not a directory')), "command",
+        "correct what the message names: command, volumeMounts or securityContext in the template"),
+    "a mount that runc refused": (
+        loop(128, "StartError", message='runc create failed: error mounting "/x" to rootfs: not a directory')[0], "command",
+        "correct what the message names: command, volumeMounts or securityContext in the template"),
+    "a hook that fails": (
+        pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash", "look at lifecycle.postStart in the template"),
+    "a shell that does not find a command": (
+        loop(127)[0], "crash",
+        "compare command and args with what is in the image: a shell did not find or may not execute something; its log: "
+        f"{LOGS} --previous"),
+    "a kill from outside": (
+        loop(137)[0], "crash",
+        "see whether a probe killed it, or the node for lack of memory: kubectl describe node real-1"),
+    "a limit of memory that is not there": (
+        loop(137, "OOMKilled")[0], "memory",
+        "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what takes so much"),
+    "a volume in another zone": (
+        unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity."), "unschedulable",
+        "see where its volume is, for no node there takes the pod: kubectl -n shop describe pvc db"),
+    "a port of the node that is taken": (
+        unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."), "unschedulable",
+        "let old pods go first, for hostPort allows one such pod per node: max_surge=0 max_unavailable=1"),
+    "a scheduler with a new reason": (
+        unschedulable("no nodes available to schedule pods"), "unschedulable", "kubectl -n shop describe pod foo-1"),
+    "a quota that must exist": (
+        'pods "foo-x" is forbidden: insufficient quota to consume: pods', "quota", "kubectl describe quota"),
+    "a RuntimeClass": (
+        'pods "foo-" is forbidden: pod rejected: RuntimeClass "nope" not found', "admission",
+        "create the RuntimeClass nope, or correct runtimeClassName in the template: kubectl get runtimeclass"),
+    "a refusal without a name": ("x denied the request", "admission", "change the template as the message says"),
+    "a refusal in new words": (
+        "namespaces is being terminated", "creation",
+        "see what in the template, or which rule of the namespace, the message is about"),
+}
+#: Every row of every table, by its kind and suggestion.
+ROWS = [row for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST", "TERMINATING")
+        for row in getattr(diagnosis, name)]
+
+
+def look(sample):
+    return diagnose(failure=sample) if isinstance(sample, str) else diagnose(sample[0], events=sample[1])
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_every_sample_shows_the_same_kind(case):
+    first = [look(sample)[0] for sample in case.samples]
+
+    assert [cause.kind for cause in first] == [case.kind] * len(case.samples)
+    assert "".join("F" if cause.is_fatal else "N" for cause in first) == case.fatal
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_sentence_and_what_to_do(case):
+    (cause,) = look(case.samples[-1])
+
+    assert cause.sentence == case.sentence
+    assert cause.suggestion == case.suggestion
+    assert (cause.container, cause.is_restarted) == case.log
+    assert cause.pod == ("" if isinstance(case.samples[-1], str) else "foo-1")
+
+
+@pytest.mark.parametrize("sample, kind, suggestion", WORDS.values(), ids=WORDS)
+def test_other_words_give_another_suggestion(sample, kind, suggestion):
+    (cause,) = look(sample if isinstance(sample, str) else (sample, []))
+
+    assert (cause.kind, cause.suggestion) == (kind, suggestion)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
+def test_every_suggestion_says_what_to_do(row):
+    """It comes after "Next:"."""
+    assert re.match(r"(add|build|change|check|compare|correct|create|let|load|look|push|raise|relax|see|set|tolerate|wait)\b"
+                    r"|kubectl |\{kubectl\} ", row.suggestion)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.kind}: {row.says}")
+def test_every_row_has_an_example_above(row):
+    parts = row.suggestion.format_map(collections.defaultdict(lambda: "\0")).split("\0")
+    shown = [(case.kind.removeprefix("init-"), case.suggestion) for case in CASES.values()]
+    shown += [(kind, suggestion) for _sample, kind, suggestion in WORDS.values()]
+
+    assert any(kind == row.kind and re.fullmatch(".*".join(map(re.escape, parts)), suggestion) for kind, suggestion in shown)
+
+
+def test_the_namespace_is_in_every_suggestion_that_needs_it():
+    """A controller without pods has at least the event that tells so."""
+    told = event("FailedCreate", "Error creating: exceeded quota", about="foo", metadata={"namespace": "shop"})
+
+    (cause,) = diagnose(failure="exceeded quota: small, requested: pods=1", events=[told])
+
+    assert cause.suggestion.startswith("raise the quota (kubectl -n shop edit quota small)")
+
+
+@pytest.mark.parametrize("pod, events", [
+    (pod(), []),
+    (pod(conditions=[]), []),
+    (pod(conditions=None, containerStatuses=None), []),
+    (CREATING, []),
+    (CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "kube-api-access-x" : failed to sync configmap cache: '
+                                     "timed out waiting for the condition", field="")]),
+    (CREATING, [event("FailedCreatePodSandBox", "Failed to create pod sandbox: timeout", field="")]),
+    (pod(waits("PodInitializing"), init=container(running={})), []),
+    (pod(waits("PodInitializing"), init=ended(0, "Completed")), []),
+    (pod(container(running={}), init={**ended(0, "Completed"), "ready": True}), []),
+    (pod(container(running={})), []),
+    (pod(container(running={})), [event("Unhealthy", "Readiness probe failed: dial tcp: connect: connection refused")]),
+    (pod(container(running={})), [event("Unhealthy", LIVENESS), event("Unhealthy", STARTUP)]),
+    (pod(container(running={})), [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}')]),
+    (pod(container(running={})), [event("FailedMount", MOUNT, 3, field="")]),
+    (pod(container(ready=True, running={}), conditions=conditions("True")), [event("Unhealthy", READINESS, 9)]),
+    (pod(container(7, ready=True, running={}, last={"exitCode": 3}), conditions=conditions("True")), []),
+    (pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30,
+                                          "finalizers": ["example.com/hold"]}), [event("Unhealthy", READINESS, 9)]),
+    (CREATING, [event("FailedMount", MOUNT, about="bar-1"), event("Failed", f"Error: {RUNC}", about="")]),
+    (pod(container(running={})), [event("Unhealthy", READINESS, 9, field="spec.containers{sidecar}")]),
+], ids=["new", "no conditions", "null lists", "creating", "the kubelet's cache is late", "a sandbox fails once", "init runs",
+        "init ends", "init done", "running", "one readiness failure", "one failure of each probe", "pulled after all",
+        "mounted after all", "ready after probes failed", "ready after restarts, or not yet for min_ready_seconds",
+        "terminating within its grace", "events of others", "a probe of another container"])
+def test_a_pod_that_starts_or_is_healthy_gives_none(pod, events):
+    assert diagnose(pod, events=events) == []
+
+
+def named(name, reason):
+    return pod(waits(reason, f"message of {name}"), name=name)
+
+
+def test_each_kind_is_told_once_with_a_pod_as_example_and_a_count():
+    pods = [named("foo-3", "ErrImagePull"), named("foo-2", "SomethingNew"), named("foo-1", "ImagePullBackOff"),
+            named("foo-4", "ErrImagePull"), named("foo-5", "SomethingNew")]
+
+    assert [cause.sentence for cause in diagnose(*pods)] == [
+        "pod foo-1, container web: ImagePullBackOff: message of foo-1 (and 2 more pods)",
+        "pod foo-2, container web: SomethingNew: message of foo-2 (and 1 more pod)"]
+
+
+def test_what_is_fatal_comes_first_and_is_the_example():
+    crashed_once = pod(ended(3), name="foo-1")
+    crashes = pod(waits("CrashLoopBackOff", restarts=2, last={"exitCode": 3, "reason": "Error"}), name="foo-2")
+
+    found = diagnose(crashed_once, crashes, failure="exceeded quota: small, requested: pods=1")
+
+    assert [(cause.kind, cause.pod, cause.pods, cause.is_fatal) for cause in found] == [
+        ("crash", "foo-2", 2, True), ("quota", "", 1, False)]
+
+
+def test_each_container_of_a_pod_is_looked_at():
+    both = pod(waits("ErrImagePull", "gone"), {**ended(3), "name": "proxy"})
+
+    assert [cause.sentence for cause in diagnose(both)] == [
+        "pod foo-1, container web: ErrImagePull: gone",
+        "pod foo-1, container proxy: Error: exit code 3, not restarted yet"]
+
+
+def test_a_sidecar_is_no_init_container():
+    item = pod(waits("PodInitializing"), init=loop(3)[0]["status"]["containerStatuses"][0])
+    item["spec"]["initContainers"] = [{"name": "setup", "restartPolicy": "Always"}]
+
+    (cause,) = diagnose(item)
+
+    assert (cause.kind, cause.place) == ("crash", "pod foo-1, sidecar container setup")
+
+
+def test_a_crash_is_not_taken_for_a_kill_by_a_probe_that_failed_too_seldom():
+    crashed = {**loop(3)[0], "spec": {"containers": [{"name": "web", **LIVELY}]}}
+
+    assert [cause.kind for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
+
+
+def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created():
+    (cause,) = diagnose(failure='admission webhook "w.example.com" denied the request: keep', current=3)
+
+    assert (cause.kind, cause.reason) == ("admission", "FailedDelete")
+
+
+def test_a_template_that_is_closed_for_the_handover_is_no_failure():
+    assert diagnose(failure=f'pods "foo-" is forbidden: no PriorityClass with name {CLOSED} was found') == []
+
+
+@pytest.mark.parametrize("probe, told", [
+    ({"exec": {"command": ["/bin/check", "-v"]}, "periodSeconds": 5}, "(/bin/check -v, periodSeconds 5)"),
+    ({"grpc": {"port": 9000}}, "(gRPC :9000)"),
+    ({"httpGet": {"port": "http"}}, "(GET :http)"),
+])
+def test_what_a_probe_asks_is_told(probe, told):
+    (cause,) = diagnose(pod(container(running={}), spec={"readinessProbe": probe}), events=[event("Unhealthy", READINESS, 2)])
+
+    assert told in cause.suggestion
+
+
+def test_a_long_message_keeps_its_beginning_and_its_end():
+    (cause,) = diagnose(pod(waits("ErrImagePull", "first\n  line " + "and more " * 100 + "the true reason")))
+
+    assert len(cause.message) == diagnosis.LONGEST_MESSAGE < 900
+    assert cause.message.startswith("first line and more ") and cause.message.endswith(" more the true reason")
+
+
+ANYTHING = st.sampled_from([None, "", 0, 7, [], {}, [None], [[]], {"reason": None}, "x"])
+
+
+def places(item: t.Any, path: tuple = ()) -> list[tuple]:
+    """The path to everything in an object."""
+    inner = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    return [path, *(deeper for key, value in inner for deeper in places(value, (*path, key)))]
+
+
+@given(st.data())
+def test_no_mutilated_object_raises(data):
+    """Anything may be missing or something else; what is told are still causes."""
+    case = data.draw(st.sampled_from([each for each in CASES.values() if not isinstance(each.samples[0], str)]))
+    looked_at = [copy.deepcopy(part) for part in data.draw(st.sampled_from(case.samples))]
+    for _time in range(data.draw(st.integers(1, 4))):
+        *path, last = data.draw(st.sampled_from([(0, "spec"), *(path for path in places(looked_at) if len(path) > 1)]))
+        inner: t.Any = looked_at
+        for key in path:
+            inner = inner[key]
+        if isinstance(inner, dict) and data.draw(st.booleans()):
+            inner.pop(last, None)
+        else:
+            inner[last] = copy.deepcopy(data.draw(ANYTHING))
+    pods, events = looked_at
+
+    for cause in diagnose(pods, events=events):
+        assert isinstance(cause, Cause) and isinstance(cause.sentence, str)

@@ -1,0 +1,266 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a task's result, the info module and a line of progress say of a rollout."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from builders import BACK, NOW, SUCCESSOR, UPDATE, apply, look, new, old, rc, record
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action, Delete, Step
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+
+KEPT = dataclasses.replace(UPDATE, next_name="bar")
+ENDED = {"outcome": "updated", "from": {"web": "myimage:v1"}, "to": {"web": "myimage:v2"}, "time": NOW}
+ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+
+
+def numbers(name, replicas, available, image):
+    return {"name": name, "uid": f"uid of {name}", "replicas": replicas, "available": available, "images": {"web": image}}
+
+
+def bar(replicas=0, goal=3, **changes):
+    return new(replicas, goal, name="bar", **changes)
+
+
+def foo_of_bar(replicas=3, goal=0):
+    return old(replicas, goal, marks={identity.PARTNER: "bar", identity.PARTNER_UID: "uid of bar"})
+
+
+def taking_over():
+    """foo after the first step of the handover, and its next controller."""
+    before = [old(0), new(3)]
+    items = apply(plan(UPDATE, look(UPDATE, *before)), *before)
+    return [items["foo"], items[SUCCESSOR]]
+
+
+PRIMARY, V2_OF_3 = numbers("foo", 2, 1, "myimage:v1"), numbers(SUCCESSOR, 1, 1, "myimage:v2")
+BOTH = [old(2, available=1), new(1)]
+STANDS = {
+    "nothing is there":
+        ([], ("complete", None, None, None, None, None, None)),
+    "no update":
+        ([rc(replicas=2, available=1)], ("complete", None, PRIMARY, None, 2, None, None)),
+    "an update has ended":
+        ([rc(replicas=2, available=1, annotations={identity.LAST_ROLLOUT: record("updated")})],
+         ("complete", None, PRIMARY, None, 2, None, ENDED)),
+    "foo is marked, next not yet there":
+        ([old(2, available=1)], ("progressing", "forward", PRIMARY, None, 3, None, None)),
+    "forward":
+        (BOTH, ("progressing", "forward", PRIMARY, V2_OF_3, 3, NOW, None)),
+    "back":
+        ([old(2, 3, available=1, marks={identity.LAST_ROLLOUT: record("rolling back")}), new(1, 0)],
+         ("progressing", "back", PRIMARY, V2_OF_3, 3, NOW, None)),
+    "taking over":
+        (taking_over(), ("taking_over", "forward", numbers("foo", 3, 0, "myimage:v2"), numbers(SUCCESSOR, 3, 3, "myimage:v2"), 3,
+                         NOW, None)),
+    "foo is gone, next is there":
+        ([new(1)], ("progressing", "forward", None, V2_OF_3, 3, NOW, None)),
+}
+
+
+@pytest.mark.parametrize("items, expected", STANDS.values(), ids=STANDS)
+def test_where_the_rollout_stands_when(items, expected):
+    keys = ("phase", "direction", "controller", "next", "desired", "since", "last_rollout")
+
+    assert report.rollout(look(BACK, *items)) == dict(zip(keys, expected, strict=True))
+
+
+def test_an_ended_update_whose_next_keeps_its_name_is_complete():
+    last = rc("bar", 3, "myimage:v2", annotations={identity.LAST_ROLLOUT: record("updated")})
+
+    stands = report.rollout(look(KEPT, last))
+
+    assert (stands["phase"], stands["controller"], stands["next"], stands["desired"]) == ("complete", None, None, 3)
+    assert stands["last_rollout"] == ENDED
+
+
+FORWARD = f"{ROLL} 'name=foo image=myimage:v2 container=web'"
+BACKWARD = f"{ROLL} 'name=foo state=rolled_back'"
+COMMANDS = {
+    "no update": ([rc()], None, None),
+    "nothing there": ([], None, None),
+    "forward": (BOTH, FORWARD, BACKWARD),
+    "back": ([old(2, 3), new(1, 0)], BACKWARD, BACKWARD),
+    "taking over, from where there is no way back": (taking_over(), FORWARD, None),
+    "next keeps its name": ([foo_of_bar(), bar()], f"{ROLL} 'name=foo next_name=bar image=myimage:v2 container=web'",
+                            f"{ROLL} 'name=foo next_name=bar state=rolled_back'"),
+}
+
+
+@pytest.mark.parametrize("items, resume, rollback", COMMANDS.values(), ids=COMMANDS)
+def test_commands_when(items, resume, rollback):
+    assert report.commands(look(BACK, *items), "default") == {"resume_command": resume, "rollback_command": rollback}
+
+
+def test_commands_name_the_namespace_and_another_label_key():
+    primary, successor = old(2), new(1)
+    for labels in (successor["spec"]["selector"], successor["spec"]["template"]["metadata"]["labels"]):
+        labels["x.io/color"] = labels.pop(identity.DEPLOYMENT_LABEL)
+
+    commands = report.commands(look(BACK, primary, successor), "prod")
+
+    options = "name=foo namespace=prod deployment_label_key=x.io/color"
+    assert commands == {"resume_command": f"{ROLL} '{options} image=myimage:v2 container=web'",
+                        "rollback_command": f"{ROLL} '{options} state=rolled_back'"}
+
+
+def test_commands_set_only_the_images_that_differ():
+    primary, successor = old(2), new(1)
+    for item, image in ((primary, "log:v1"), (successor, "log:v1")):
+        item["spec"]["template"]["spec"]["containers"].append({"name": "log", "image": image})
+
+    assert report.commands(look(BACK, primary, successor), "default")["resume_command"] == FORWARD
+
+
+def test_commands_that_images_are_not_enough_for_say_to_run_the_task_again():
+    primary, successor = old(2), new(1)
+    successor["spec"]["template"]["spec"]["hostNetwork"] = True
+
+    assert report.commands(look(BACK, primary, successor), "default") == {
+        "resume_command": "run the task that began it", "rollback_command": BACKWARD}
+
+
+def test_a_resumed_command_goes_on_where_the_rollout_stands():
+    """It is more than text: what it says is what the planner takes."""
+    request = Request.from_params({"name": "foo", "image": "myimage:v2", "container": "web"})
+
+    assert plan(request, look(request, *BOTH)).name == SUCCESSOR
+
+
+@pytest.mark.parametrize("start, end, before, after", [
+    ([rc()], [rc(image="myimage:v2")], "myimage:v1", "myimage:v2"),
+    (taking_over(), [rc(image="myimage:v2")], "myimage:v1", "myimage:v2"),
+    ([rc()], [rc("bar", image="myimage:v2")], "myimage:v1", "myimage:v2"),
+    ([new(3)], [rc(image="myimage:v2")], "myimage:v2", "myimage:v2"),
+], ids=["an update", "resumed in the handover", "next keeps its name", "foo was gone"])
+def test_images_before_and_after(start, end, before, after):
+    assert report.images(look(KEPT, *start), look(KEPT, *end)) == {"before": {"web": before}, "after": {"web": after}}
+
+
+def test_images_of_nothing_are_none():
+    assert report.images(look(UPDATE), look(UPDATE)) == {"before": {}, "after": {}}
+
+
+BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": "100%"}}
+
+
+@pytest.mark.parametrize("items, budgets, expected", [
+    ([rc(replicas=10)], (), (8, 13)),
+    ([rc(replicas=10, available=4)], (), (4, 13)),
+    ([rc(replicas=10)], (BUDGET,), (10, 13)),
+    ([old(6, desired=10, available=5), new(4)], (), (8, 13)),
+    ([], (), (None, None)),
+], ids=["as the options say", "no more than there were", "a budget allows less", "of the size at the beginning", "nothing there"])
+def test_bounds(items, budgets, expected):
+    quarter = Size(25, percent=True)
+    request = dataclasses.replace(UPDATE, max_surge=quarter, max_unavailable=quarter)
+
+    bounds = report.bounds(request, look(request, *items), budgets)
+
+    assert (bounds["floor"], bounds["ceiling"]) == expected
+
+
+def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
+    sizes = []
+    for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", BOTH, False), ("4", BOTH, True)):
+        report.add_sample(sizes, look(UPDATE, *items), at, is_end)
+
+    both = {"phase": "progressing", "controller": {"replicas": 2, "available": 1}, "next": {"replicas": 1, "available": 1}}
+    assert sizes == [{"at": "1", "phase": "complete", "controller": {"replicas": 3, "available": 3}, "next": None},
+                     {"at": "3", **both}, {"at": "4", **both}]
+
+
+def test_samples_are_thinned_but_for_the_first_and_the_last():
+    sizes = []
+    for turn in range(10 * report.SAMPLES):
+        report.add_sample(sizes, look(UPDATE, rc(replicas=turn)), f"{turn}")
+        assert len(sizes) <= report.SAMPLES and sizes[0]["at"] == "0" and sizes[-1]["at"] == f"{turn}"
+
+    turns = [int(sample["at"]) for sample in sizes]
+    assert len(turns) > report.SAMPLES / 3 and turns == sorted(turns)
+
+
+def test_the_diff_is_of_the_template_and_says_the_same_of_both():
+    start, end = look(UPDATE, rc()), look(UPDATE, rc(image="myimage:v2"))
+
+    assert report.diff(start, end) == {"before": {"template": rc()["spec"]["template"]},
+                                       "after": {"template": rc(image="myimage:v2")["spec"]["template"]}}
+    assert report.diff(look(UPDATE), look(UPDATE)) == {"before": {}, "after": {}}
+
+
+def step(action, before=None, after=None):
+    return Step(action, "foo", Delete("foo", {}), before, after)
+
+
+V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
+
+
+@pytest.mark.parametrize("step, expected", [
+    (step(Action.SCALE, 3, 2), "scale foo: 3 -> 2 replicas"),
+    (step(Action.RESTORE, 0, 3), "restore foo: 0 -> 3 replicas"),
+    (step(Action.RESTORE, "closed template", "template"), "restore foo: template"),
+    (step(Action.CREATE, None, V2), "create foo: with myimage:v2"),
+    (step(Action.CREATE, None, {"a": "x:1", "b": "x:1", "c": "y:1"}), "create foo: with x:1, y:1"),
+    (step(Action.CREATE, None, {}), "create foo: with no image"),
+    (step(Action.RENAME, V1, V2), "rename foo: takes over myimage:v2"),
+    (step(Action.RESTORE, {"web": "x:9"}, V2), "restore foo: myimage:v2, where somebody has applied x:9"),
+    (step(Action.HAND_OVER, 1, "bar"), "hand over foo: 1 pod to bar"),
+    (step(Action.HAND_OVER, 500, "bar"), "hand over foo: 500 pods to bar"),
+    (step(Action.HAND_OVER, 0, "bar"), "hand over foo: 0 pods to bar"),
+    (step(Action.DELETE, 0), "delete foo: it has no pods"),
+    (step(Action.DELETE, None, "it has changed since"), "delete foo: it has changed since"),
+    (step(Action.ANNOTATE, 0, "updating, 0 desired"), "annotate foo: updating, 0 desired"),
+], ids=lambda value: value if isinstance(value, str) else "")
+def test_a_line_of_progress(step, expected):
+    assert report.line(step) == expected
+
+
+@pytest.mark.parametrize("cause, expected", [
+    ((), "waiting: next 7/10 available, foo 3"),
+    (("foo-1", "pod foo-1, container web: ImagePullBackOff: not found"),
+     "waiting: next 7/10 available, foo 3; pod shop/foo-1, container web: ImagePullBackOff: not found"),
+    (("", "ReplicationController foo: exceeded quota"),
+     "waiting: next 7/10 available, foo 3; ReplicationController foo: exceeded quota"),
+], ids=["nothing is wrong", "a pod", "the controller"])
+def test_a_line_while_waiting_tells_sizes_and_cause(cause, expected):
+    assert report.waiting("next 7/10 available, foo 3", "shop", *cause) == expected
+
+
+def test_an_entry_of_steps_has_the_documented_keys():
+    assert report.entry(step(Action.SCALE, 3, 2), NOW) == {
+        "action": "scale", "kind": "ReplicationController", "name": "foo", "from": 3, "to": 2, "at": NOW}
+
+
+@pytest.mark.parametrize("request_, items, expected", [
+    (UPDATE, [rc(image="myimage:v2", available=2)], "foo is updated to myimage:v2: 2 of 3 replicas available"),
+    (BACK, [rc()], "foo is rolled back to myimage:v1: 3 of 3 replicas available"),
+    (Request("foo", state=State.RESTARTED), [rc()], "foo is restarted with myimage:v1: 3 of 3 replicas available"),
+    (KEPT, [rc("bar", 1, "myimage:v2")],
+     "bar takes the place of foo and is updated to myimage:v2: 1 of 1 replicas available"),
+    (UPDATE, [], "foo is gone"),
+], ids=["updated", "rolled_back", "restarted", "next keeps its name", "gone"])
+def test_the_sentence_at_the_end(request_, items, expected):
+    assert report.sentence(request_, look(request_, *items)) == expected
+
+
+def test_no_report_holds_what_may_be_secret():
+    """Templates hold environment variables; they are shown in the diff only, which Ansible prints where it is asked to."""
+    primary, successor = old(2), new(1)
+    for item in (primary, successor):
+        item["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "PASSWORD", "value": "hunter2"}]
+    seen = look(BACK, primary, successor)
+    decision = plan(BACK, seen)
+
+    texts = [report.rollout(seen), report.commands(seen, "default"), report.images(seen, seen), report.line(decision),
+             report.entry(decision, NOW), report.sentence(BACK, seen), Controller.from_api(primary).images]
+
+    assert "hunter2" not in repr(texts)

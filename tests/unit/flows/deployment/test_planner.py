@@ -1,0 +1,334 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state table of a Deployment: its rows, and any order in which the server and clients with any wish may act."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from builders import NOW, template
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER, observe
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+
+STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+
+
+def asked(**params):
+    return Request.from_params({"name": "foo", "kind": "Deployment", **params})
+
+
+UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
+CANARY = asked(image="myimage:v2", pause_at="1")
+BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
+
+
+def cluster(replicas=3, **spec):
+    """One with foo in it, whose pods are all there."""
+    item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "foo"}}, "template": template(),
+                     "progressDeadlineSeconds": 600, "strategy": STRATEGY, **spec}}
+    it = SimulatedDeployments([item], [])
+    it.settle()
+    return it
+
+
+def decide(request, it):
+    seen = observe(it.controllers(), request, it.replica_sets())
+    wanted = request.applied_to(seen.primary.template) if seen.primary and request.state != "rolled_back" else None
+    return plan(request, dataclasses.replace(seen, wanted=wanted, now=NOW))
+
+
+def go(request, it, *, until="end"):
+    """Let a client do all that it wants to; the actions that it took."""
+    actions = []
+    while not isinstance(decision := decide(request, it), Done):
+        if isinstance(decision, Wait):
+            assert it.moves(), f"waits for ever: {decision}"
+            it.settle()
+            continue
+        assert it.write(decision.write)
+        actions.append(str(decision.action))
+        if decision.is_last or decision.action == until:
+            it.settle() if decision.is_last else None
+            break
+    return actions
+
+
+def primary(it):
+    return it.controllers()["foo"]
+
+
+def sizes(it):
+    """Replicas by image."""
+    return {each.images["web"].partition(":")[2]: each.replicas for each in it.replica_sets().values()}
+
+
+def record(it):
+    return json.loads(it.items["foo"]["metadata"]["annotations"][identity.LAST_ROLLOUT])
+
+
+# The rows
+
+
+def test_no_such_deployment():
+    with pytest.raises(NoSuchController, match="there is no such Deployment"):
+        plan(UPDATE, observe({}, UPDATE))
+
+
+def test_one_that_has_the_wanted_template_is_done():
+    assert decide(asked(image="myimage:v1"), cluster()) == Done("foo already has the wanted template")
+
+
+def test_one_whose_pods_have_it_not_yet_is_waited_for():
+    it = cluster()
+    it.items["foo"]["spec"]["template"] = template("myimage:v2")
+    it.items["foo"]["metadata"]["generation"] = 2
+    assert isinstance(decide(UPDATE, it), Wait)
+
+
+def test_an_update_is_one_patch_the_server_s_steps_and_one_patch():
+    it = cluster()
+    assert go(UPDATE, it) == ["update", "annotate"]
+    assert sizes(it) == {"v1": 0, "v2": 3}
+    assert record(it)["outcome"] == "updated" and record(it)["from"] == {"web": "myimage:v1"}
+    assert isinstance(decide(UPDATE, it), Done)
+
+
+def test_a_task_right_after_the_last_annotation_has_nothing_to_do():
+    it = cluster()
+    go(UPDATE, it)
+    it.items["foo"]["metadata"]["generation"] += 1
+    assert isinstance(decide(UPDATE, it), Done)
+
+
+def test_what_the_first_patch_assumes():
+    decision = decide(UPDATE, cluster())
+    tests = {each["path"]: each["value"] for each in decision.write.operations if each["op"] == "test"}
+    assert decision.write.kind == Kind.DEPLOYMENT
+    assert tests["/metadata/uid"] == "uid of foo" and tests["/spec/template"] == template()
+    assert tests["/metadata/annotations/baton.kubernetes~1last-rollout"] is None
+
+
+def test_a_pause_stands_at_its_number_and_goes_on_from_there():
+    it = cluster(10)
+    half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
+    assert go(CANARY, it) == ["update", "pace", "annotate"]
+    assert sizes(it) == {"v1": 9, "v2": 1} and primary(it).paused == 1 and primary(it).settings["paused"]
+    assert "paused already" in decide(CANARY, it).message
+    assert go(half, it) == ["pace"] * 5 + ["annotate"]
+    it.settle()
+    assert sizes(it) == {"v1": 5, "v2": 5}
+    assert go(UPDATE, it) == ["pace", "annotate"]
+    assert sizes(it) == {"v1": 0, "v2": 10} and primary(it).settings["strategy"] == STRATEGY
+    assert primary(it).settings["minReadySeconds"] is None and primary(it).settings["progressDeadlineSeconds"] == 600
+
+
+def test_a_pause_at_fewer_than_there_are_changes_nothing():
+    it = cluster(10)
+    go(dataclasses.replace(CANARY, pause_at=Size(4)), it)
+    assert decide(CANARY, it) == Done(f"foo is paused already: {primary_successor(it)} has 4 of 10 replicas")
+
+
+def primary_successor(it):
+    return observe(it.controllers(), UPDATE, it.replica_sets()).successor.name
+
+
+def test_a_pause_of_an_update_that_goes_on_already_is_refused():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    with pytest.raises(RolloutError, match="pause_at comes too late"):
+        decide(CANARY, it)
+
+
+def test_back_from_anywhere_and_forward_again():
+    it = cluster()
+    go(CANARY, it)
+    assert go(BACK, it, until="update") == ["update"]
+    assert go(UPDATE, it) == ["update", "annotate"]
+    assert sizes(it) == {"v1": 0, "v2": 3}
+    with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
+        decide(BACK, it)
+
+
+def test_a_rollback_restores_all_and_has_nothing_to_do_the_second_time():
+    it = cluster()
+    before = primary(it).settings
+    go(CANARY, it)
+    assert go(BACK, it) == ["update", "annotate"]
+    assert sizes(it) == {"v1": 3, "v2": 0} and primary(it).settings == before
+    assert decide(BACK, it) == Done("foo is rolled back already")
+
+
+@pytest.mark.parametrize("request_, words", [
+    (V3, "another update is in progress: to myimage:v2"),
+    (RESTART, "another update is in progress: to myimage:v2"),
+])
+def test_another_update_in_progress_is_refused(request_, words):
+    it = cluster()
+    go(CANARY, it)
+    with pytest.raises(RolloutError, match=words):
+        decide(request_, it)
+
+
+def test_an_edit_in_between_is_refused_with_its_image_and_can_be_undone():
+    it = cluster()
+    go(CANARY, it)
+    it.items["foo"]["spec"]["template"] = template("myimage:v9")
+    it.items["foo"]["metadata"]["generation"] += 1
+    it.settle()
+    with pytest.raises(RolloutError, match="to myimage:v9 .* Somebody else has begun it in the middle of an update to myimage:v2"):
+        decide(UPDATE, it)
+    go(BACK, it)
+    assert sizes(it)["v1"] == 3 and primary(it).settings["strategy"] == STRATEGY
+
+
+def test_a_template_changed_by_an_admission_is_known_by_the_request():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.items["foo"]["spec"]["template"] = template("registry.example.com/myimage:v2")
+    it.settle()
+    assert go(UPDATE, it) == ["annotate"]
+    assert isinstance(decide(UPDATE, it), Done)
+
+
+def test_a_restart_that_was_interrupted_goes_on():
+    it = cluster()
+    go(RESTART, it, until="update")
+    assert go(RESTART, it) == ["annotate"]
+    assert len(it.sets.items) == 2
+
+
+def test_one_that_somebody_has_paused_is_refused():
+    with pytest.raises(RolloutError, match="it is paused, and not by an update of this collection"):
+        decide(UPDATE, cluster(paused=True))
+
+
+def test_recreate_rolls_but_has_no_canary():
+    it = cluster(strategy={"type": "Recreate"})
+    with pytest.raises(RolloutError, match="its strategy is Recreate"):
+        decide(CANARY, it)
+    assert go(UPDATE, it) == ["update", "annotate"]
+    assert sizes(it) == {"v1": 0, "v2": 3}
+
+
+def test_the_pace_that_is_asked_for_is_given_back():
+    it = cluster(4)
+    fast = asked(image="myimage:v2", max_surge="100%", max_unavailable="50%", min_ready_seconds=5)
+    go(fast, it, until="update")
+    assert primary(it).settings["strategy"]["rollingUpdate"] == {"maxSurge": "100%", "maxUnavailable": "50%"}
+    go(fast, it)
+    assert primary(it).settings["strategy"] == STRATEGY and primary(it).settings["minReadySeconds"] == 5
+
+
+def test_no_replicas_are_no_reason_to_pause():
+    it = cluster(0)
+    assert go(CANARY, it) == ["update", "annotate"]
+
+
+def to_revision(number):
+    return asked(state="rolled_back", to_revision=number)
+
+
+def test_back_to_a_revision_after_the_update_has_ended():
+    it = cluster()
+    go(UPDATE, it)
+    go(V3, it)
+    assert go(to_revision(1), it) == ["update", "annotate"]
+    assert sizes(it) == {"v1": 3, "v2": 0, "v3": 0} and record(it)["outcome"] == "rolled_back"
+    assert decide(to_revision(1), it) == Done("foo is rolled back to revision 1 already")
+    assert decide(to_revision(4), it) == Done("foo already has the template of revision 4")
+
+
+def test_back_to_a_revision_from_the_middle_of_an_update():
+    it = cluster()
+    go(UPDATE, it)
+    go(V3, it, until="update")
+    go(to_revision(1), it, until="update")
+    assert go(to_revision(1), it) == ["annotate"] and sizes(it)["v1"] == 3
+
+
+def test_a_revision_that_is_not_there_is_told_with_those_that_are():
+    it = cluster()
+    go(UPDATE, it)
+    with pytest.raises(RolloutError) as caught:
+        decide(to_revision(7), it)
+    assert caught.value.what == "there is no revision 7 of it" and caught.value.why == "there are: 2 (myimage:v2), 1 (myimage:v1)"
+    with pytest.raises(RolloutError) as caught:
+        decide(BACK, it)
+    assert caught.value.what.endswith("before it had revision 1, myimage:v1") and "to_revision=1" in caught.value.next_command
+
+
+def scaler(frozen=False):
+    """What scales foo."""
+    return {"metadata": {"name": "hpa", "uid": "u", "annotations": {identity.FROZEN: "{}"} if frozen else {}},
+            "spec": {"minReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "foo"}}}
+
+
+def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
+    it = cluster()
+    seen = observe(it.controllers(), UPDATE, it.replica_sets())
+    seen = dataclasses.replace(seen, wanted=template("myimage:v2"), now=NOW, autoscaler=scaler())
+    assert str(plan(UPDATE, seen).action) == "freeze"
+
+
+# Any order
+
+WISHES = {
+    "update": UPDATE,
+    "fast": asked(image="myimage:v2", max_surge="2", max_unavailable="1"),
+    "a third": asked(image="myimage:v2", pause_at="34%"),
+    "two thirds": asked(image="myimage:v2", pause_at="67%", max_surge="2", max_unavailable="1"),
+    "back": BACK,
+}
+
+
+def step(request, it):
+    """One turn of a client; whether it did something."""
+    try:
+        decision = decide(request, it)
+    except RolloutError:
+        return False
+    return isinstance(decision, Step) and it.write(decision.write)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_ceiling_holds_and_a_pause_is_exact(data):
+    """Clients come and go with any wish, the server moves in any order; each wish reaches its end from wherever that leads.
+
+    The floor is not asserted: the server's controller counts on a ReplicaSet's status, which may be older than its size
+    (scaleDownOldReplicaSetsForRollingUpdate), and what it deletes then is not ours to keep.
+    """
+    replicas = data.draw(st.sampled_from([1, 3, 4]))
+    it = cluster(replicas)
+    for _stage in range(data.draw(st.integers(1, 3))):
+        request = WISHES[data.draw(st.sampled_from(sorted(WISHES)))]
+        for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
+            moves = it.moves()
+            if choice and moves:
+                it.make(moves[choice % len(moves)])
+            else:
+                step(request, it)
+            assert sum(sizes(it).values()) <= replicas + 2
+            most_new = primary(it).settings
+            if most_new["minReadySeconds"] == NEVER and primary(it).is_observed:
+                numbers = most_new["strategy"]["rollingUpdate"]
+                assert sizes(it).get("v2", 0) <= max(numbers["maxSurge"] + numbers["maxUnavailable"], 0)
+    while step(BACK, it) or it.moves():
+        it.settle()
+    assert sizes(it)["v1"] == replicas or sizes(it)["v2"] == replicas
+    assert primary(it).settings["strategy"] == STRATEGY and not primary(it).settings["paused"]

@@ -1,0 +1,246 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rows of a migration, and that each state leads to the next one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from builders import old, rc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration import planner as migration
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.planner import look
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete, Done, Step, Wait
+
+MIGRATE = Request.from_params({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
+TAKE = dataclasses.replace(MIGRATE, releases_owner=True)
+ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
+       "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment", "delete ControllerRevision"]
+
+
+class World:
+    """foo with two pods, in memory."""
+
+    def __init__(self, *items, **objects):
+        pods = tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo") for name in ("foo-a", "foo-b"))
+        self.cluster = SimulatedMigration(items or [rc(replicas=2)], lambda kind, name: objects.get(kind), lambda selector: pods)
+
+    def decide(self, request=MIGRATE):
+        return plan(request, look(request, self.cluster.controllers().get("foo"), self.cluster))
+
+    def go(self, steps=100, request=MIGRATE):
+        """That many steps, or all; what they were."""
+        done = []
+        while len(done) < steps and isinstance(decision := self.decide(request), Step):
+            assert self.cluster.write(decision.write)
+            done.append(f"{decision.action} {decision.write.kind}")
+        return done
+
+    def find(self, kind, name="foo"):
+        return self.cluster.find(kind, name)
+
+    @property
+    def kept(self):
+        return self.find(REVISION, "foo-migration")["data"]
+
+    @property
+    def replica_set(self):
+        return self.find("ReplicaSet", f"foo-{self.kept['hash']}")
+
+    def becomes(self, item, **status):
+        """Something is there in the place of what was, or with another status."""
+        self.cluster._items[item["kind"], item["metadata"]["name"]] = {**item, "status": {**item.get("status", {}), **status}}
+
+    def pods(self, *owners, **labels):
+        self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner) for owner in owners)
+
+
+def test_all_steps_in_their_order():
+    world = World()
+    assert world.go() == ALL
+    assert world.decide() == Done("foo is a Deployment already")
+
+
+def test_what_the_deployment_is_made_of():
+    item = rc(replicas=2, label="abc", annotations={"note": "x", identity.LAST_ROLLOUT: "{}"})
+    item["metadata"]["labels"] = {"app": "foo", identity.DEPLOYMENT_LABEL: "abc"}
+    item["spec"]["minReadySeconds"] = 700
+    world = World(item)
+    world.go()
+    it = world.find("Deployment")
+    assert it["metadata"]["labels"] == {"app": "foo"} and it["metadata"]["annotations"] == {"note": "x"}
+    assert it["spec"]["selector"] == {"matchLabels": {"app": "foo"}} and it["spec"]["replicas"] == 2
+    assert it["spec"]["template"]["metadata"]["labels"] == {"app": "foo"}
+    assert it["spec"]["progressDeadlineSeconds"] > it["spec"]["minReadySeconds"] == 700 and "paused" not in it["spec"]
+
+
+def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
+    item = rc(replicas=2, label="abc")
+    item["spec"]["selector"] = {identity.DEPLOYMENT_LABEL: "abc"}
+    world = World(item)
+    world.go()
+    it = world.find("Deployment")
+    assert it["spec"]["selector"] == {"matchLabels": {identity.DEPLOYMENT_LABEL: "abc"}}
+    assert it["spec"]["template"]["metadata"]["labels"][identity.DEPLOYMENT_LABEL] == "abc"
+
+
+def after(step):
+    """As it is after that step."""
+    world = World()
+    world.go(ALL.index(step) + 1)
+    return world
+
+
+def test_neither_can_make_a_pod_while_they_are_handed_over():
+    world = after("annotate ReplicationController")
+    for it in (world.find("ReplicationController"), world.replica_set):
+        assert it["spec"]["template"]["spec"]["priorityClassName"] == CLOSED and it["spec"]["replicas"] == 2
+
+
+def test_each_pod_gets_the_replica_set_as_its_controller_and_its_label():
+    world = after("annotate ReplicationController")
+    write = world.decide().write
+    assert [pod.name for pod in write.pods] == ["foo-a", "foo-b"] and write.giver == "uid of foo"
+    assert (write.taker["kind"], write.taker["uid"]) == ("ReplicaSet", world.replica_set["metadata"]["uid"])
+    assert write.labels == {identity.HASH_LABEL: world.kept["hash"]}
+    assert world.replica_set["spec"]["selector"]["matchLabels"].items() >= write.labels.items()
+
+
+@pytest.mark.parametrize("whose", ["ReplicationController", "ReplicaSet"])
+def test_no_pod_is_handed_over_before_the_controller_manager_has_seen_both(whose):
+    world = after("annotate ReplicationController")
+    world.becomes(world.replica_set if whose == "ReplicaSet" else world.find(whose), observedGeneration=-1)
+    assert world.decide() == Wait(f"the controller manager sees {world.replica_set['metadata']['name']} and foo")
+
+
+def test_the_controller_goes_only_when_its_status_counts_no_pod():
+    world = after("hand over Pod")
+    world.becomes(world.find("ReplicationController"), replicas=1)
+    assert world.decide() == Wait("foo 1 pods")
+    world.becomes(world.find("ReplicationController"), replicas=0)
+    assert world.decide().write == Delete("foo", {"uid": "uid of foo", "resourceVersion": "1"})
+
+
+def test_a_pod_that_comes_after_the_others_is_handed_over_too():
+    world = after("hand over Pod")
+    world.pods("uid of foo", world.replica_set["metadata"]["uid"])
+    assert world.go(1) == ["hand over Pod"] and len(world.cluster.live_pods({})) == 2
+    assert {pod.owner for pod in world.cluster.live_pods({})} == {world.replica_set["metadata"]["uid"]}
+
+
+def test_a_size_that_changes_in_the_middle_is_the_replica_set_s_too():
+    world = after("create ReplicaSet")
+    item = world.find("ReplicationController")
+    world.becomes({**item, "spec": {**item["spec"], "replicas": 5}})
+    assert world.go(2) == ["scale ReplicaSet", "annotate ReplicationController"]
+    assert world.replica_set["spec"]["replicas"] == 5
+
+
+def test_pods_of_a_controller_that_somebody_has_deleted_are_saved():
+    world = after("annotate ReplicationController")
+    world.cluster._items["ReplicationController", "foo"] = None
+    assert world.go() == ALL[3:4] + ALL[5:]
+    assert all(identity.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
+
+
+def test_a_controller_that_is_deleted_before_there_is_a_replica_set_gets_one():
+    world = after("create ControllerRevision")
+    world.cluster._items["ReplicationController", "foo"] = None
+    assert world.go() == ["create ReplicaSet", "hand over Pod", *ALL[5:]]
+
+
+@pytest.mark.parametrize("status, owners, expected", [
+    ({"replicas": 1}, ["it", "it"], Wait),
+    ({"replicas": 1}, ["it"], Step),
+    ({"replicas": 2, "observedGeneration": -1}, ["it", "it"], Wait),
+    ({"replicas": 2, "availableReplicas": 0}, ["it", "it"], Step),
+], ids=["it has not heard of all", "one has died", "it has not been seen", "none is available"])
+def test_the_replica_set_can_make_pods_when_it_has_heard_of_all_that_live(status, owners, expected):
+    world = after("delete ReplicationController")
+    uid = world.replica_set["metadata"]["uid"]
+    world.pods(*(owner and uid for owner in owners))
+    world.becomes(world.replica_set, **status)
+    assert isinstance(world.decide(), expected)
+
+
+def test_a_pod_without_an_owner_is_waited_for_if_the_replica_set_can_adopt_it():
+    """Whoever deletes the controller in the middle, without its pods, leaves some that nothing selects."""
+    world = after("delete ReplicationController")
+    uid, labels = world.replica_set["metadata"]["uid"], world.replica_set["spec"]["template"]["metadata"]["labels"]
+    world.becomes(world.replica_set, replicas=1)
+
+    world.pods(uid, "", **labels)
+    assert isinstance(world.decide(), Wait)
+    world.pods(uid, "")
+    assert isinstance(world.decide(), Step)
+
+
+def test_a_priority_class_of_the_template_is_put_back():
+    item = rc(replicas=2)
+    item["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    world = World(item)
+    world.go(ALL.index("restore ReplicaSet") + 1)
+    assert world.replica_set["spec"]["template"]["spec"]["priorityClassName"] == "high"
+    world.go()
+    assert world.find("Deployment")["spec"]["template"]["spec"]["priorityClassName"] == "high"
+
+
+@pytest.mark.parametrize("change", [{"replicas": 3}, {"selector": {"app": "foo", "more": "x"}},
+                                    {"template": rc(image="myimage:v9")["spec"]["template"]}], ids=["size", "selector", "template"])
+def test_a_controller_that_changes_before_there_is_a_replica_set_is_looked_at_anew(change):
+    world = after("create ControllerRevision")
+    item = world.find("ReplicationController")
+    item["spec"] = {**item["spec"], **change}
+    assert world.go(2) == ["delete ControllerRevision", "create ControllerRevision"]
+    assert world.find(REVISION, "foo-migration")["data"]["manifest"]["spec"]["replicas"] == item["spec"]["replicas"]
+
+
+def test_a_controller_that_comes_back_is_refused():
+    world = after("delete ReplicationController")
+    world.becomes(rc(replicas=2, uid="another"))
+    with pytest.raises(RolloutError, match="somebody has created it again"):
+        world.decide()
+
+
+@pytest.mark.parametrize("item, words", [
+    (old(), "an update of it is in progress"),
+    (rc(deletionTimestamp="now"), "it is being deleted"),
+    (rc(ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x", "controller": True}]),
+     "it is controlled by DeploymentConfig/foo, which would make another one"),
+], ids=["an update", "a deletion", "an owner"])
+def test_what_cannot_be_migrated(item, words):
+    with pytest.raises(RolloutError, match=words):
+        World(item).decide()
+
+
+def test_an_owner_is_released_on_request():
+    world = World(rc(replicas=2, ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x", "controller": True}]))
+    assert world.go(2, TAKE) == ["create ControllerRevision", "annotate ReplicationController"]
+    assert "ownerReferences" not in world.find("ReplicationController")["metadata"]
+    assert world.go(request=TAKE) == ALL[1:]
+
+
+def test_a_deployment_of_that_name_that_is_there_already():
+    there = {"kind": "Deployment", "metadata": {"name": "foo", "uid": "d"},
+             "spec": {"template": rc()["spec"]["template"], "selector": {}, "strategy": {}}}
+    with pytest.raises(RolloutError, match="there is a Deployment foo already, which is none of this migration"):
+        World(Deployment=there).decide()
+
+
+def test_nothing_of_that_name():
+    world = World(rc("other"))
+    with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
+        world.decide()
+
+
+def test_an_autoscaler_is_told_with_what_to_type():
+    assert '"kind":"Deployment"' in migration.warning(MIGRATE, {"metadata": {"name": "hpa"}})

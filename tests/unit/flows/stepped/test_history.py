@@ -1,0 +1,343 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The templates of before: each is kept once, before it is lost, whoever is killed where; and the way back to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import pytest
+from builders import NOW, UPDATE, rc, record
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone, SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import history
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+
+
+class Killed(BaseException):
+    """The client dies."""
+
+
+class World(Alone):
+    """A cluster in which everything happens during a wait, and a client that can be killed at a write."""
+
+    def __init__(self, *items):
+        self.cluster = SimulatedCluster(items)
+        self.controllers, self.live_pods = self.cluster.controllers, self.cluster.live_pods
+        self.dies_at, self.after = None, False
+        self.may_list, self.denied, self.allowed = True, "", None
+        self.lists, self.writes = 0, 0
+        self.clock, self.pods_come = driver.StandingClock(), True
+
+    def items(self):
+        return list(self.cluster.items.values())
+
+    def look_up(self, name):
+        pass
+
+    def wait(self, seconds):
+        def moves():
+            return [move for move in self.cluster.moves() if move.verb != "ready" or self.pods_come]
+
+        if not moves():
+            self.clock.sleep(seconds)
+        while found := moves():
+            self.cluster.make(found[0])
+
+    def rules(self):
+        return self.allowed
+
+    def stored_template(self, request, primary):
+        raise AssertionError
+
+    def why_absent(self, name):
+        return ""
+
+    def revisions(self, uids):
+        self.lists += 1
+        return [it for it in self.cluster.revisions.values() if it["metadata"]["labels"][identity.HISTORY] in uids
+                ] if self.may_list else None
+
+    def write(self, write):
+        if write.kind == REVISION and self.denied:
+            raise RolloutError(self.denied)
+        self.writes += 1
+        if self.writes == self.dies_at and not self.after:
+            raise Killed
+        landed = self.cluster.write(write)
+        if self.writes == self.dies_at:
+            raise Killed
+        return landed
+
+    def hand_over(self, write, may_go_on):
+        return len(write.pods) if self.write(write) else 0
+
+    def roll(self, **params):
+        return driver.run(Request.from_params({"name": "foo", **params}), self, self.clock)
+
+    def check(self, **params):
+        clock = driver.StandingClock()
+        return driver.run(Request.from_params({"name": "foo", **params}), SimulatedGateway(self, clock.sleep), clock)
+
+    def images(self):
+        return {name: it.images["web"] for name, it in self.controllers().items()}
+
+    def history(self, name="foo"):
+        """Number and image of all that the info module shows."""
+        primary = self.controllers()[name]
+        seen = Observed(primary, None, history=history.revisions(primary, self.revisions([primary.uid]), identity.DEPLOYMENT_LABEL))
+        return [(each["revision"], each["images"]["web"]) for each in report.history(seen)]
+
+
+def v(number):
+    return {"image": f"myimage:v{number}"}
+
+
+def back_to(number):
+    return {"state": "rolled_back", "to_revision": number}
+
+
+def recorded(result):
+    return [step["to"] for step in result["steps"] if step["action"] == "record"]
+
+
+def test_what_an_update_replaces_is_kept_just_before_it_is_lost():
+    world = World(rc(replicas=1))
+
+    result = world.roll(**v(2))
+
+    actions = [step["action"] for step in result["steps"]]
+    assert actions[actions.index("record") + 1] == "rename" and recorded(result) == ["myimage:v1 as revision 1"]
+    assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
+    (item,) = world.cluster.revisions.values()
+    assert json.loads(item["data"]["template"]) == rc()["spec"]["template"]
+    assert item["metadata"]["ownerReferences"] == [
+        {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": "uid of foo", "controller": True}]
+
+
+def test_time_and_author_are_those_of_the_update_that_led_there():
+    world = World(rc(annotations={identity.LAST_ROLLOUT: record("updated", "myimage:v0", "myimage:v1", who="jane@desk")}))
+    world.roll(**v(2))
+
+    primary = world.controllers()["foo"]
+    now, before = history.revisions(primary, world.revisions([primary.uid]), identity.DEPLOYMENT_LABEL)
+
+    assert (before.time, before.who) == (NOW, "jane@desk")
+    assert "@" in now.who and now.time > NOW[:10]
+
+
+def test_of_a_template_that_somebody_has_edited_since_nobody_knows_who_it_was():
+    primary = Controller.from_api(rc(annotations={identity.LAST_ROLLOUT: record("updated", who="jane@desk")},
+                                 creationTimestamp="2026-01-01T00:00:00Z"))
+
+    (now,) = history.revisions(primary, [], identity.DEPLOYMENT_LABEL)
+
+    assert (now.number, now.time, now.who) == (1, "2026-01-01T00:00:00Z", "")
+
+
+def test_back_to_a_revision_and_it_is_not_kept_twice():
+    world = World(rc())
+    world.roll(**v(2))
+    world.roll(**v(3))
+
+    result = world.roll(**back_to(1))
+
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
+    assert world.history() == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
+    assert not world.roll(**back_to(1))["changed"] and not world.roll(**back_to(4))["changed"]
+    assert recorded(world.roll(**v(2))) == ["myimage:v1 as revision 4", "revision 1 is forgotten"]
+    assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
+    assert len(world.cluster.revisions) == 3
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_no_more_than_asked_for_are_kept(limit):
+    world = World(rc(replicas=1))
+    for number in (2, 3, 4, 5):
+        world.roll(**v(number), revision_history_limit=limit)
+
+    assert world.history() == [(number, f"myimage:v{number}") for number in (5, 4, 3, 2)][:limit + 1]
+
+
+def test_a_history_of_none_asks_for_nothing_and_writes_nothing():
+    world = World(rc(replicas=1))
+
+    result = world.roll(**v(2), revision_history_limit=0)
+
+    assert (recorded(result), world.lists, result["warnings"]) == ([], 0, [])
+
+
+@pytest.mark.parametrize("wish", [v(3), back_to(1), {**v(3), "next_name": "bar"}, {**back_to(1), "next_name": "bar"}],
+                         ids=["update", "back", "update, next_name", "back, next_name"])
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_write_the_same_task_ends_with_the_same_history(wish, after):
+    """With a limit of 1, so that one is forgotten on the way, but never the one that is gone back to."""
+    wish = {**wish, "revision_history_limit": 1}
+
+    def begun():
+        world = World(rc(replicas=2))
+        world.roll(**v(2))
+        world.writes = 0
+        return world
+
+    undisturbed = begun()
+    undisturbed.roll(**wish)
+    name = wish.get("next_name", "foo")
+    assert undisturbed.writes > 8
+    for number in range(1, undisturbed.writes + 1):
+        world = begun()
+        world.dies_at, world.after = number, after
+        with pytest.raises(Killed):
+            world.roll(**wish)
+        world.dies_at = None
+        world.roll(**wish)
+        assert (world.images(), world.history(name)) == (undisturbed.images(), undisturbed.history(name)), f"killed at {number}"
+        uid = world.controllers()[name].uid
+        assert len(world.revisions([uid])) == len(undisturbed.revisions([uid]))
+        assert not world.roll(**wish)["changed"]
+
+
+def test_killed_at_two_writes_of_it_nothing_is_written_twice():
+    for first, second in itertools.product(range(5, 9), (1, 2)):
+        world = World(rc(replicas=1))
+        for number in (first, second):
+            world.writes, world.dies_at, world.after = 0, number, True
+            with pytest.raises(Killed):
+                world.roll(**v(2))
+        world.dies_at = None
+        world.roll(**v(2))
+        assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")] and len(world.cluster.revisions) == 1
+
+
+def test_the_one_that_stays_inherits_the_history():
+    world = World(rc())
+    world.roll(**v(2))
+
+    result = world.roll(**v(3), next_name="bar")
+
+    bar = world.controllers()["bar"]
+    assert recorded(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
+    assert world.history("bar") == [(3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
+    assert len(world.revisions([bar.uid])) == 2
+    world.roll(name="bar", **back_to(1))
+    assert world.images() == {"bar": "myimage:v1"}
+
+
+def test_an_update_to_something_else_is_rolled_back_first():
+    world = World(rc())
+    world.roll(**v(2))
+    world.roll(**v(3), pause_at="1")
+
+    result = world.roll(**back_to(1))
+
+    assert "delete" in [step["action"] for step in result["steps"][:-5]]
+    assert world.images() == {"foo": "myimage:v1"}
+    assert world.history() == [(3, "myimage:v1"), (2, "myimage:v2")]
+
+
+def test_an_update_to_that_very_template_goes_on():
+    world = World(rc())
+    world.roll(**v(2))
+    world.roll(**v(1), pause_at="1")
+
+    world.roll(**back_to(1))
+
+    assert world.images() == {"foo": "myimage:v1"} and world.history() == [(3, "myimage:v1"), (2, "myimage:v2")]
+
+
+def test_it_is_rolled_back_to_the_present_template_by_undoing_the_update_in_progress():
+    world = World(rc())
+    world.roll(**v(2), pause_at="1")
+
+    world.roll(**back_to(1))
+
+    assert world.images() == {"foo": "myimage:v1"} and world.history() == [(1, "myimage:v1")]
+
+
+def test_check_mode_shows_it_and_writes_nothing():
+    world = World(rc())
+    world.roll(**v(2))
+    for wish in (v(3), back_to(1)):
+        writes = world.writes
+        planned = world.check(**wish)
+        assert world.writes == writes
+        done = world.roll(**wish)
+        assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
+            (step["action"], step["name"], step["to"]) for step in done["steps"]]
+
+
+def test_a_revision_that_is_not_there_is_told_with_those_that_are():
+    world = World(rc())
+    world.roll(**v(2))
+
+    with pytest.raises(RolloutError) as caught:
+        world.roll(**back_to(7))
+
+    assert caught.value.what == "there is no revision 7 of it" and caught.value.why == "there are: 2 (myimage:v2), 1 (myimage:v1)"
+    assert "to_revision=2" in caught.value.next_command
+
+
+def rule(*verbs):
+    return {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": list(verbs)}
+
+
+OTHERS = {"apiGroups": ["", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]}
+
+
+@pytest.mark.parametrize("hindrance", [
+    {"allowed": [OTHERS]}, {"allowed": [OTHERS, rule("list", "create")]}, {"may_list": False}, {"denied": "a policy says no"},
+], ids=["not allowed", "not all allowed", "not to be seen", "denied"])
+def test_without_permission_an_update_works_and_one_warning_says_so(hindrance):
+    world = World(rc())
+    vars(world).update(hindrance)
+
+    result = world.roll(**v(2))
+
+    assert world.images() == {"foo": "myimage:v2"} and recorded(result) == []
+    (warning,) = result["warnings"]
+    assert warning.startswith("the template of before is not kept") and world.denied in warning
+
+
+def test_what_may_not_be_seen_cannot_be_gone_back_to():
+    world = World(rc())
+    world.may_list = False
+
+    with pytest.raises(RolloutError, match="its history may not be seen"):
+        world.roll(**back_to(1))
+
+
+def test_a_failed_way_back_to_a_revision_is_rolled_back_itself():
+    world = World(rc(replicas=1))
+    world.roll(**v(2))
+    world.pods_come = False
+
+    with pytest.raises(RolloutError) as caught:
+        world.roll(**back_to(1), on_failure="rollback", progress_deadline=2)
+
+    assert "foo is rolled back to myimage:v2" in caught.value.what, caught.value
+    assert world.images() == {"foo": "myimage:v2"}
+
+
+def test_what_else_has_the_label_is_no_revision():
+    primary = Controller.from_api(rc())
+    odd = {"metadata": {"name": "odd", "labels": {identity.HISTORY: primary.uid}}, "revision": 7, "data": {"spec": {}}}
+
+    assert [it.number for it in history.revisions(primary, [odd], identity.DEPLOYMENT_LABEL)] == [1]
+
+
+def test_a_revision_is_told_from_the_request_that_has_none():
+    wish = Request.from_params({"name": "foo", **back_to(1)})
+
+    assert wish.undoes and wish.is_unresolved
+    wish = dataclasses.replace(wish, revision=rc()["spec"]["template"])
+    assert not wish.undoes and wish.fingerprint != UPDATE.fingerprint and wish.applied_to({}) == rc()["spec"]["template"]

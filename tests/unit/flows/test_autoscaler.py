@@ -1,0 +1,69 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Freezing an autoscaler and giving it back exactly what it had."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report import entry
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import simulated
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 60}}
+
+
+def scaler(annotations=None, **spec):
+    metadata = {"name": "hpa", "namespace": "shop", "uid": "u", **({"annotations": annotations} if annotations else {})}
+    return {"metadata": metadata, "spec": {"maxReplicas": 9, **spec}}
+
+
+@pytest.mark.parametrize("before", [
+    scaler(minReplicas=3),
+    scaler({"of": "somebody"}, minReplicas=3, behavior=BEHAVIOR),
+    scaler({"of": "somebody"}),
+])
+def test_frozen_and_restored_it_is_what_it_was(before):
+    frozen = patched(before, autoscaler.freeze(before).write)
+    after = patched(frozen, autoscaler.restore(frozen).write)
+
+    assert autoscaler.is_frozen(frozen) and not autoscaler.is_frozen(before) and not autoscaler.is_frozen(after)
+    assert frozen["spec"] == {"maxReplicas": 9, "minReplicas": 1, "behavior": {
+        "scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}}
+    assert after["spec"] == before["spec"]
+    assert (after["metadata"].get("annotations") or {}) == (before["metadata"].get("annotations") or {})
+
+
+@pytest.mark.parametrize("change", [{"minReplicas": 4}, {"behavior": BEHAVIOR}])
+def test_one_that_somebody_has_changed_meanwhile_is_not_frozen_with_what_it_had_before(change):
+    before = scaler(minReplicas=3)
+
+    with pytest.raises(simulated.TestFailed):
+        patched({**before, "spec": {**before["spec"], **change}}, autoscaler.freeze(before).write)
+
+
+def test_another_of_the_same_name_is_not_touched():
+    before = scaler(minReplicas=3)
+
+    with pytest.raises(simulated.TestFailed):
+        patched({**before, "metadata": {**before["metadata"], "uid": "another"}}, autoscaler.freeze(before).write)
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", json.dumps({"behavior": None})])
+def test_what_cannot_be_read_is_left_to_people(text):
+    with pytest.raises(RolloutError) as error:
+        autoscaler.restore(scaler({identity.FROZEN: text}))
+
+    assert "kubectl -n shop edit hpa hpa" in error.value.next_command
+
+
+def test_its_steps_name_its_kind():
+    assert entry(autoscaler.freeze(scaler()), "now") == {
+        "action": "freeze", "kind": "HorizontalPodAutoscaler", "name": "hpa", "from": "at work",
+        "to": "does nothing while the update lasts", "at": "now"}

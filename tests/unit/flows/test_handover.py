@@ -1,0 +1,691 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The handover's steps: what each one needs, writes and assumes, and what follows when the client dies there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended, look, new, old, rc, record, summary, template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, Patch
+
+KEY = identity.DEPLOYMENT_LABEL
+PRIMARY_UID, SUCCESSOR_UID = "uid of foo", f"uid of {SUCCESSOR}"
+PRIORITY = "/spec/template/spec/priorityClassName"
+MARK = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": KEY, "replicas": 3, "from": {"web": "myimage:v1"},
+        "request": UPDATE.fingerprint, "priorityClassName": None,
+        "template": identity.digest(identity.without_label(template("myimage:v2"), KEY))}
+
+
+def decide(request, *items, **facts):
+    return plan(request, look(request, *items, **facts))
+
+
+def settled(item, observed=True, replicas=3, available=None):
+    available = replicas if available is None else available
+    status = {"observedGeneration": item["metadata"]["generation"] - (not observed), "replicas": replicas,
+              "readyReplicas": available, "availableReplicas": available}
+    return {**item, "status": status}
+
+
+def changed(item, *, without=(), annotations=None, image=None, **spec):
+    """The same with another spec, other annotations, or without some."""
+    kept = {key: text for key, text in {**item["metadata"]["annotations"], **(annotations or {})}.items() if key not in without}
+    if image:
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        spec["template"] = {**template(image, priorityClassName=CLOSED), "metadata": {"labels": labels}}
+    return {**item, "metadata": {**item["metadata"], "annotations": kept}, "spec": {**item["spec"], **spec}}
+
+
+def annotations(item):
+    return item["metadata"]["annotations"]
+
+
+def mark_of(item):
+    return json.loads(annotations(item)[identity.TAKEOVER])
+
+
+def parse(item):
+    return Controller.from_api(item)
+
+
+def pods(successor=0, primary=0, nobody=0, label=LABEL):
+    """So many pods of each, all of next's template."""
+    owners = [SUCCESSOR_UID] * successor + [PRIMARY_UID] * primary + [""] * nobody
+    return tuple(Pod(f"pod-{number}", f"uid of pod-{number}", {"app": "foo", KEY: label}, owner)
+                 for number, owner in enumerate(owners))
+
+
+class World:
+    """The two controllers of one kind, at each step."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        self.update, self.back = (dataclasses.replace(it, kind=kind) for it in (UPDATE, BACK))
+
+    def of_kind(self, item):
+        if self.kind is Kind.REPLICATION_CONTROLLER:
+            return item
+        return {**item, "kind": str(self.kind), "spec": {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}}
+
+    def old(self, *args, **changes):
+        return self.of_kind(old(*args, **changes))
+
+    def new(self, *args, **changes):
+        return self.of_kind(new(*args, **changes))
+
+    def renamed(self, primary=None, successor=None, request=None, **status):
+        """foo after the first step, seen by the controller manager unless the status says otherwise."""
+        primary, successor = primary or self.old(0), successor or self.new(3)
+        return settled(apply(decide(request or self.update, primary, successor), primary, successor)["foo"],
+                       **{"replicas": 0, **status})
+
+    def closed(self, primary=None, successor=None, observed=True, replicas=3, **metadata):
+        """next after the second step."""
+        primary, successor = primary or self.renamed(successor=successor), successor or self.new(3)
+        item = settled(apply(decide(self.update, primary, successor), primary, successor)[SUCCESSOR], observed, replicas)
+        return {**item, "metadata": {**item["metadata"], **metadata}}
+
+    def replaced(self, **changes):
+        """foo with the template of before, which is open; it makes pods of it, and has the mark."""
+        it = self.renamed(replicas=3)
+        return changed(it, **{"template": template("myimage:v1"), "selector": self.old()["spec"]["selector"], **changes})
+
+
+REPLICATION_CONTROLLERS, REPLICA_SETS = World(Kind.REPLICATION_CONTROLLER), World(Kind.REPLICA_SET)
+WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS], ids=["ReplicationController", "ReplicaSet"])
+
+
+# What is decided in each state: the controllers, the pods (None: nobody has looked), the step.
+
+TABLE = {
+    "1 is done: next is closed":
+        (lambda it: [it.renamed(), it.new(3)], None, ("annotate", SUCCESSOR, None, "no pod is made for it any more")),
+    "1 is done, the controller manager has not seen it: next is closed all the same":
+        (lambda it: [it.renamed(observed=False), it.new(3)], None, ("annotate", SUCCESSOR, None, "no pod is made for it any more")),
+    "2 is done, foo has not been seen: wait":
+        (lambda it: [it.renamed(observed=False), it.closed()], pods(3),
+         ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+    "2 is done, next has not been seen: wait":
+        (lambda it: [it.renamed(), it.closed(observed=False)], pods(3),
+         ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+    "2 is done, both have been seen, nobody has looked at the pods: wait":
+        (lambda it: [it.renamed(), it.closed()], None, ("wait", f"{SUCCESSOR} 3 pods")),
+    "2 is done, both have been seen: hand over all pods":
+        (lambda it: [it.renamed(), it.closed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+    "3 has begun: hand over those that are next's still":
+        (lambda it: [it.renamed(), it.closed()], pods(1, primary=2), ("hand over", SUCCESSOR, 1, "foo")),
+    "3 has begun, the controller manager has heard of some: hand over the rest":
+        (lambda it: [it.renamed(replicas=2), it.closed(replicas=1)], pods(1, primary=2), ("hand over", SUCCESSOR, 1, "foo")),
+    "3 is done, next's status has not come after it: wait":
+        (lambda it: [it.renamed(replicas=2), it.closed(replicas=1)], pods(primary=3), ("wait", f"{SUCCESSOR} 1 pods")),
+    "3 is done, next counts none, but nobody has looked: wait":
+        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0)], None, ("wait", f"{SUCCESSOR} 0 pods")),
+    "3 is done, next counts none: delete it":
+        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0)], pods(primary=3), ("delete", SUCCESSOR, 0, None)),
+    "3 is done, all of the pods have died: delete next":
+        (lambda it: [it.renamed(), it.closed(replicas=0)], (), ("delete", SUCCESSOR, 0, None)),
+    "4 is under way: wait until next is really gone":
+        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0, deletionTimestamp=NOW)], pods(primary=3),
+         ("wait", f"{SUCCESSOR} is gone")),
+    "somebody deletes next in the foreground: its pods are handed over":
+        (lambda it: [it.renamed(), it.closed(deletionTimestamp=NOW)], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+    "4 is done, foo has not heard of all pods: wait":
+        (lambda it: [it.renamed(replicas=2)], pods(primary=3), ("wait", "foo 2/3 available after the handover")),
+    "4 is done, nobody has looked: wait":
+        (lambda it: [it.renamed(replicas=2)], None, ("wait", "foo 2/3 available after the handover")),
+    "4 is done, foo has not been seen: wait":
+        (lambda it: [it.renamed(observed=False, replicas=3)], pods(primary=3), ("wait", "foo 3/3 available after the handover")),
+    "4 is done, a pod has died, every living one is foo's: foo is opened":
+        (lambda it: [it.renamed(replicas=2)], pods(primary=2), ("restore", "foo", "closed template", "template")),
+    "4 is done, all pods have died: foo is opened":
+        (lambda it: [it.renamed()], (), ("restore", "foo", "closed template", "template")),
+    "4 is done, a pod has lost its readiness: foo is opened":
+        (lambda it: [it.renamed(replicas=3, available=2)], None, ("restore", "foo", "closed template", "template")),
+    "4 is done, a pod has nobody and will be adopted: wait":
+        (lambda it: [it.renamed(replicas=2)], pods(primary=2, nobody=1), ("wait", "foo 2/3 available after the handover")),
+    "foo is opened, not all pods are available: wait":
+        (lambda it: [changed(it.renamed(replicas=2), template=template("myimage:v2", LABEL))], pods(primary=2),
+         ("wait", "foo 2/3 available after the handover")),
+    "foo has all pods, all are available: the marks go":
+        (lambda it: [it.renamed(replicas=3)], None, ("annotate", "foo", "taking over", "updated")),
+    "foo is opened, all pods are available: the marks go":
+        (lambda it: [changed(it.renamed(replicas=3), template=template("myimage:v2", LABEL))], None,
+         ("annotate", "foo", "taking over", "updated")),
+    "another controller has next's name: it is none of this handover's":
+        (lambda it: [it.renamed(replicas=3), it.new(1, uid="another")], None, ("annotate", "foo", "taking over", "updated")),
+
+    # Somebody deletes next
+    "next is gone, its pods name it still: they are saved":
+        (lambda it: [it.renamed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+    "next is gone, some pods name it still, foo has the others: they are saved":
+        (lambda it: [it.renamed(replicas=1)], pods(2, primary=1), ("hand over", SUCCESSOR, 2, "foo")),
+    "next is gone, its pods name it still, foo has not been seen: wait":
+        (lambda it: [it.renamed(observed=False)], pods(3), ("wait", "foo 0/3 available after the handover")),
+    "another controller has next's name, the pods name the one of before: they are saved":
+        (lambda it: [it.renamed(), it.new(1, uid="another")], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+
+    # Somebody scales foo
+    "foo is scaled down before next is closed: back, or it would delete pods":
+        (lambda it: [changed(it.renamed(), replicas=1), it.new(3)], None, ("restore", "foo", 1, 3)),
+    "foo is scaled down before its pods come: back, or it would delete them":
+        (lambda it: [changed(it.renamed(), replicas=0), it.closed()], pods(3), ("restore", "foo", 0, 3)),
+    "foo is scaled up: its pods come first":
+        (lambda it: [changed(it.renamed(), replicas=5), it.closed()], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+    "foo is scaled up, all pods are its own: it is opened":
+        (lambda it: [changed(it.renamed(replicas=3), replicas=5)], pods(primary=3),
+         ("restore", "foo", "closed template", "template")),
+    "foo is scaled down when next has gone: that is its size":
+        (lambda it: [settled(changed(it.renamed(), replicas=1), replicas=1)], None, ("annotate", "foo", "taking over", "updated")),
+
+    # Somebody changes foo, which stays closed
+    "another image is applied to foo before next is closed: back":
+        (lambda it: [changed(it.renamed(), image="myimage:v9"), it.new(3)], None,
+         ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
+    "another image is applied to foo before its pods come: back":
+        (lambda it: [changed(it.renamed(), image="myimage:v9"), it.closed()], pods(3),
+         ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
+    "foo has lost its mark: next has a copy":
+        (lambda it: [changed(it.renamed(), without=[identity.TAKEOVER]), it.closed()], pods(1, primary=2),
+         ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
+    "foo has lost all marks: next has a copy":
+        (lambda it: [changed(it.renamed(), without=identity.MARKS), it.closed()], pods(1, primary=2),
+         ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
+    "foo has lost its mark and runs another image: next has a copy":
+        (lambda it: [changed(it.renamed(), without=[identity.TAKEOVER], image="myimage:v9"), it.closed()], pods(3),
+         ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
+    "next has lost its mark: foo has it":
+        (lambda it: [it.renamed(), changed(it.closed(), without=[identity.TAKEOVER])], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+    "somebody has opened next: it is closed again":
+        (lambda it: [it.renamed(), changed(it.closed(), template=template("myimage:v2", LABEL))], pods(3),
+         ("annotate", SUCCESSOR, None, "no pod is made for it any more")),
+
+    # Somebody replaces foo by its manifest, which is open
+    "foo is replaced: the pods that it had got go back to next":
+        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(1, primary=2), ("hand over", "foo", 2, SUCCESSOR)),
+    "foo is replaced and has lost its marks: the pods that it had got go back to next":
+        (lambda it: [it.replaced(without=identity.MARKS), it.closed(replicas=1)], pods(1, primary=2),
+         ("hand over", "foo", 2, SUCCESSOR)),
+    "foo is replaced, nobody has looked at the pods: wait":
+        (lambda it: [it.replaced(), it.closed()], None, ("wait", f"the controller manager sees {SUCCESSOR}")),
+    "foo is replaced, next has not been seen: wait":
+        (lambda it: [it.replaced(), it.closed(observed=False)], pods(3), ("wait", f"the controller manager sees {SUCCESSOR}")),
+    "foo is replaced, next has not heard of its pods: wait":
+        (lambda it: [it.replaced(), it.closed(replicas=1)], pods(3), ("wait", f"{SUCCESSOR} 1/3 pods")),
+    "foo is replaced, next has its pods: it is opened":
+        (lambda it: [it.replaced(), it.closed()], pods(3), ("restore", SUCCESSOR, "closed template", "template")),
+    "foo is replaced, one of next's pods has died: it is opened":
+        (lambda it: [it.replaced(), it.closed(replicas=2)], pods(2), ("restore", SUCCESSOR, "closed template", "template")),
+    "foo is replaced and makes pods, which stay its own: next is opened":
+        (lambda it: [it.replaced(), it.closed()], pods(3) + pods(primary=2, label="of before"),
+         ("restore", SUCCESSOR, "closed template", "template")),
+    "foo is replaced, next is open: the mark goes from foo":
+        (lambda it: [it.replaced(), it.new(3)], None, ("annotate", "foo", "taking over", "updating")),
+}
+
+
+@pytest.mark.parametrize("wish", ["update", "back"], ids=["updated", "rolled_back"])
+@WORLDS
+@pytest.mark.parametrize("items, seen_pods, expected", TABLE.values(), ids=TABLE)
+def test_handover(items, seen_pods, expected, world, wish):
+    """From the first step on, both wishes go on to its end."""
+    assert summary(decide(getattr(world, wish), *items(world), pods=seen_pods)) == expected
+
+
+# 1: the first step, from which there is no way back
+
+
+@WORLDS
+def test_renaming_gives_foo_next_s_template_closed_its_size_and_the_mark(world):
+    primary, successor = world.old(0), world.new(3)
+    assert summary(decide(world.update, primary, successor)) == ("rename", "foo", {"web": "myimage:v1"}, {"web": "myimage:v2"})
+    primary = world.renamed()
+
+    assert primary["spec"]["template"] == template("myimage:v2", LABEL, priorityClassName=CLOSED)
+    assert primary["spec"]["replicas"] == 3
+    assert primary["metadata"]["labels"] == {"app": "foo", KEY: LABEL}
+    assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
+    assert annotations(primary).keys() == {*annotations(old()), identity.TAKEOVER}
+
+
+@pytest.mark.parametrize("world, selector", [
+    (REPLICATION_CONTROLLERS, {"app": "foo", KEY: LABEL}), (REPLICA_SETS, {"matchLabels": {"app": "foo"}}),
+], ids=["next's", "its own, which cannot be changed and matches"])
+def test_renaming_leaves_foo_with_a_selector_that_matches_next_s_pods(world, selector):
+    assert world.renamed()["spec"]["selector"] == selector
+
+
+def test_renaming_replaces_a_label_of_an_earlier_update():
+    primary = REPLICATION_CONTROLLERS.renamed(primary=old(0, label="earlier"))
+
+    assert primary["spec"]["selector"][KEY] == primary["spec"]["template"]["metadata"]["labels"][KEY] == LABEL
+
+
+@WORLDS
+def test_renaming_a_foo_without_labels_of_its_own_gives_it_the_deployment_label(world):
+    primary = world.old(0)
+    primary["metadata"].pop("labels")
+
+    assert world.renamed(primary=primary)["metadata"]["labels"] == {KEY: LABEL}
+    assert assumed(decide(world.update, primary, world.new(3)))["/metadata/labels"] is None
+
+
+@WORLDS
+def test_renaming_takes_min_ready_seconds_of_next(world):
+    successor = world.new(3)
+    successor["spec"]["minReadySeconds"] = 7
+
+    assert world.renamed(successor=successor)["spec"]["minReadySeconds"] == 7
+
+
+@WORLDS
+def test_renaming_assumes_foo_empty_and_its_marks_as_seen(world):
+    assert assumed(decide(world.update, world.old(0), world.new(3))) == {
+        "/metadata/uid": PRIMARY_UID,
+        "/spec/replicas": 0,
+        **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark) for mark in identity.MARKS},
+    }
+
+
+def test_renaming_writes_nothing_of_a_selector_that_cannot_be_changed():
+    written = [each["path"] for each in decide(REPLICA_SETS.update, REPLICA_SETS.old(0), REPLICA_SETS.new(3)).write.operations]
+
+    assert "/spec/template" in written and "/spec/selector" not in written
+
+
+@pytest.mark.parametrize("change", [
+    {"matchLabels": {"app": "foo", KEY: "earlier"}},
+    {"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "Exists"}]},
+], ids=["the deployment label", "expressions"])
+def test_a_selector_that_the_new_pods_do_not_match_is_refused_before_the_first_write(change):
+    primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=change)
+
+    with pytest.raises(RolloutError, match="its selector cannot be changed") as refused:
+        decide(REPLICA_SETS.update, primary)
+
+    assert "next_name=" in refused.value.next_command
+    assert summary(decide(dataclasses.replace(REPLICA_SETS.update, next_name="bar"), primary))[:2] == ("annotate", "foo")
+
+
+# 2: next is closed
+
+
+@WORLDS
+def test_next_is_closed_with_a_copy_of_the_mark(world):
+    primary, successor = world.renamed(), world.closed()
+
+    assert successor["spec"]["template"] == template("myimage:v2", LABEL, priorityClassName=CLOSED)
+    assert annotations(successor) == {**annotations(world.new(3)), identity.TAKEOVER: annotations(primary)[identity.TAKEOVER]}
+    assert assumed(decide(world.update, primary, world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
+
+
+def test_closing_without_marks_changes_the_priority_class_only():
+    step = handover.close(parse(rc()), {})
+
+    assert summary(step) == ("annotate", "foo", None, "no pod is made for it any more")
+    closed = apply(step, rc())["foo"]
+    assert closed["spec"]["template"] == template(priorityClassName=CLOSED) and not annotations(closed)
+    assert handover.is_closed(parse(closed)) and not handover.is_closed(parse(rc()))
+
+
+# 3: each pod by one patch
+
+
+@WORLDS
+def test_a_pod_s_patch_replaces_the_reference_to_next_by_one_to_foo_in_this_very_pod(world):
+    step = decide(world.update, world.renamed(), world.closed(), pods=pods(2, primary=1))
+
+    version = {Kind.REPLICATION_CONTROLLER: "v1", Kind.REPLICA_SET: "apps/v1"}[world.kind]
+    reference = {"apiVersion": version, "kind": str(world.kind), "name": "foo", "uid": PRIMARY_UID, "controller": True,
+                 "blockOwnerDeletion": True}
+    assert step.write == HandOver(pods(2), SUCCESSOR_UID, reference, {})
+    assert step.write.patches()[1:] == (Patch("pod-1", (
+        {"op": "test", "path": "/metadata/uid", "value": "uid of pod-1"},
+        {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": SUCCESSOR_UID},
+        {"op": "replace", "path": "/metadata/ownerReferences/0", "value": reference}), "Pod"),)
+
+
+def test_a_pod_s_other_owner_references_stay():
+    pod = Pod("a", "uid of a", {}, SUCCESSOR_UID, position=2)
+
+    (patch,) = handover.give((pod,), SUCCESSOR_UID, SUCCESSOR, parse(rc())).write.patches()
+
+    assert [each["path"] for each in patch.operations] == [
+        "/metadata/uid", "/metadata/ownerReferences/2/uid", "/metadata/ownerReferences/2"]
+
+
+def test_labels_are_put_on_each_pod_in_the_same_patch():
+    step = handover.hand_over(pods(1), parse(rc(SUCCESSOR)), parse(rc()), {"example.com/hash": "x"})
+
+    (patch,) = step.write.patches()
+    assert patch.operations[2:] == (
+        {"op": "add", "path": "/metadata/labels/example.com~1hash", "value": "x"},
+        {"op": "replace", "path": "/metadata/ownerReferences/0", "value": step.write.taker})
+
+
+@pytest.mark.parametrize("seen_pods, giver, taker, expected", [
+    (pods(3), rc(SUCCESSOR, observed=False), rc(), ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+    (pods(3), rc(SUCCESSOR), rc(observed=False), ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+    (None, rc(SUCCESSOR), rc(), ("wait", f"{SUCCESSOR} 3 pods")),
+    (pods(2, primary=1), rc(SUCCESSOR), rc(), ("hand over", SUCCESSOR, 2, "foo")),
+    (pods(primary=1, nobody=1), rc(SUCCESSOR), rc(), None),
+    ((), rc(SUCCESSOR), rc(), None),
+], ids=["giver not seen", "taker not seen", "nobody has looked", "some are the giver's", "none is the giver's", "there are none"])
+def test_handing_over(seen_pods, giver, taker, expected):
+    decision = handover.hand_over(seen_pods, parse(giver), parse(taker))
+
+    assert (decision and summary(decision)) == expected
+
+
+@WORLDS
+def test_whose_the_pods_are_is_needed_only_while_that_decides_something(world):
+    rows = {
+        "no update": [world.of_kind(rc())],
+        "an update": [world.old(1), world.new(2)],
+        "1 is done": [world.renamed(), world.new(3)],
+        "foo has not been seen": [world.renamed(observed=False), world.closed()],
+        "next has not been seen": [world.renamed(), world.closed(observed=False)],
+        "both have been seen": [world.renamed(), world.closed()],
+        "next is gone": [world.renamed(replicas=2)],
+        "next is gone, foo has not been seen": [world.renamed(replicas=2, observed=False)],
+        "foo has all": [world.renamed(replicas=3, available=1)],
+        "foo is open": [changed(world.renamed(replicas=2), template=template("myimage:v2", LABEL))],
+        "foo is replaced": [settled(world.replaced(), observed=False), world.closed()],
+        "foo is replaced, next is open": [world.replaced(), world.new(3)],
+        "foo is gone": [world.closed()],
+    }
+
+    needed = {row for row, items in rows.items() if handover.needs_pods(look(world.update, *items))}
+    assert needed == {"both have been seen", "next is gone", "foo is replaced"}
+
+
+# 4: next is deleted
+
+
+@WORLDS
+def test_next_is_deleted_only_as_it_was_seen(world):
+    successor = world.closed(replicas=0, resourceVersion="7")
+
+    write = decide(world.update, world.renamed(replicas=3), successor, pods=pods(primary=3)).write
+
+    assert write == Delete(SUCCESSOR, {"uid": SUCCESSOR_UID, "resourceVersion": "7"}, world.kind)
+
+
+@pytest.mark.parametrize("giver, expected", [
+    (rc(replicas=3, current=0), ("delete", "foo", 0, None)),
+    (rc(replicas=3, current=1), ("wait", "foo 1 pods")),
+    (rc(replicas=3, current=0, deletionTimestamp=NOW), ("wait", "foo is gone")),
+], ids=["its status counts none", "its status counts one", "it goes already"])
+def test_deleting_what_has_no_pods(giver, expected):
+    assert summary(handover.delete_empty(parse(giver))) == expected
+
+
+# 5: foo is opened
+
+
+@pytest.mark.parametrize("primary, seen_pods, expected", [
+    (rc(), None, True),
+    (rc(available=0), pods(3), True),
+    (rc(observed=False), pods(primary=3), False),
+    (rc(current=2), None, False),
+    (rc(current=2), pods(primary=2), True),
+    (rc(current=2), pods(primary=3), False),
+    (rc(current=3, replicas=4), pods(primary=2), False),
+    (rc(current=2), pods(1, primary=2), False),
+    (rc(current=2), pods(primary=2, nobody=1), False),
+    (rc(current=0), (), True),
+    (rc(current=2), (*pods(primary=2), Pod("x", "uid of x", {}, "another")), True),
+], ids=["it counts all: nobody needs to look", "it counts all, none is ready", "not seen", "nobody has looked",
+        "it counts what there is", "it has not heard of one", "it has not heard of an end", "one is the giver's",
+        "one has nobody", "all have died", "others are another controller's"])
+def test_when_pods_may_be_made_again(primary, seen_pods, expected):
+    assert handover.may_open(parse(primary), SUCCESSOR_UID, seen_pods) is expected
+
+
+@pytest.mark.parametrize("original", [None, "high"])
+def test_opening_puts_the_priority_class_of_before_back_and_assumes_a_closed_template(original):
+    change = {"op": "add", "path": PRIORITY, "value": original} if original else {"op": "remove", "path": PRIORITY}
+
+    assert handover.opening(original) == ({"op": "test", "path": PRIORITY, "value": CLOSED}, change)
+
+
+@WORLDS
+def test_opening_the_template_early_keeps_the_marks(world):
+    primary = world.renamed(replicas=2)
+
+    opened = apply(decide(world.update, primary, pods=pods(primary=2)), primary)["foo"]
+
+    assert opened["spec"]["template"] == template("myimage:v2", LABEL)
+    assert annotations(opened) == annotations(primary)
+
+
+@WORLDS
+def test_the_end_opens_the_template_and_clears_the_marks_in_one_patch(world):
+    primary = world.renamed(replicas=3)
+
+    primary = apply(decide(world.update, primary), primary)["foo"]
+
+    assert primary["spec"]["template"] == template("myimage:v2", LABEL)
+    assert annotations(primary) == {identity.LAST_ROLLOUT: ended(world.update)}
+
+
+@WORLDS
+def test_a_priority_class_of_the_template_is_put_back(world):
+    primary, successor = world.old(0), world.new(3)
+    primary["spec"]["template"] = template("myimage:v1", priorityClassName="high")
+    successor["spec"]["template"] = template("myimage:v2", LABEL, priorityClassName="high")
+    primary = settled(world.renamed(primary=primary, successor=successor))
+
+    assert apply(decide(world.update, primary), primary)["foo"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
+
+
+@WORLDS
+def test_a_template_that_somebody_has_opened_is_left_as_it_is(world):
+    primary = changed(world.renamed(replicas=3), template=template("myimage:v2", LABEL))
+
+    assert apply(decide(world.update, primary), primary)["foo"]["spec"] == primary["spec"]
+
+
+@WORLDS
+def test_a_template_that_somebody_has_edited_meanwhile_is_not_what_the_request_has_led_to(world):
+    primary = changed(world.renamed(replicas=3), image="myimage:by-hand")
+
+    step = decide(world.update, primary)
+
+    assert summary(step) == ("annotate", "foo", "taking over", "updated") and not step.is_last
+    primary = apply(step, primary)["foo"]
+    assert annotations(primary) == {identity.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
+    assert decide(world.update, primary).action == "annotate"
+
+
+@pytest.mark.parametrize("request_, expected", [
+    (UPDATE, True),
+    (dataclasses.replace(UPDATE, max_surge=UPDATE.max_unavailable, min_ready_seconds=3), True),
+    (Request("foo", images={"": "myimage:v3"}), False),
+    (BACK, False),
+], ids=["the same wish", "the same wish at another pace", "another image", "rolled_back"])
+def test_the_end_of_the_handover_is_the_end_of_the_task(request_, expected):
+    """Only for the task that asked for it: a restart, asked for again, would otherwise begin another one."""
+    assert decide(request_, REPLICATION_CONTROLLERS.renamed(replicas=3)).is_last is expected
+
+
+# Somebody is at work on the same controllers
+
+
+@WORLDS
+@pytest.mark.parametrize("mark_is_lost", [False, True])
+def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_warning_says_so(world, mark_is_lost):
+    primary = changed(world.renamed(), image="myimage:v9", without=[identity.TAKEOVER] if mark_is_lost else ())
+
+    step = decide(world.update, primary, world.closed(), pods=pods(3))
+
+    restored = apply(step, primary)["foo"]
+    assert restored["spec"] == world.renamed()["spec"] and annotations(restored) == annotations(world.renamed())
+    assert "somebody has applied another template to foo" in step.warning
+    assert "myimage:v9. It is back at myimage:v2" in step.warning
+    assert assumed(step)[PRIORITY] == CLOSED
+
+
+@WORLDS
+def test_a_mark_that_was_lost_is_written_again_without_a_warning(world):
+    primary = changed(world.renamed(), without=identity.MARKS)
+
+    step = decide(world.update, primary, world.closed(), pods=pods(3))
+
+    restored = apply(step, primary)["foo"]
+    assert annotations(restored) == {key: annotations(world.renamed())[key] for key in (identity.TAKEOVER, identity.PARTNER)}
+    assert step.warning == ""
+
+
+def test_a_next_without_any_annotation_is_known_by_its_template_and_selector():
+    """For a ReplicaSet, whose selector stays another one, nothing speaks for it."""
+    successor = changed(REPLICATION_CONTROLLERS.closed(), without=[*identity.MARKS, identity.LAST_ROLLOUT])
+
+    assert summary(decide(UPDATE, REPLICATION_CONTROLLERS.renamed(), successor, pods=pods(3))) == ("hand over", SUCCESSOR, 3, "foo")
+
+
+@WORLDS
+def test_when_foo_is_replaced_the_update_goes_on_from_there_and_a_warning_says_so(world):
+    primary, successor = world.replaced(), world.closed()
+
+    step = decide(world.update, primary, successor, pods=pods(3))
+
+    assert "somebody has replaced foo when its update had all but ended; the update goes on from there" in step.warning
+    successor = settled(apply(step, primary, successor)[SUCCESSOR])
+    assert successor["spec"]["template"] == template("myimage:v2", LABEL) and identity.TAKEOVER not in annotations(successor)
+    primary = settled(apply(decide(world.update, primary, successor), primary, successor)["foo"])
+    assert annotations(primary) == annotations(world.old())
+    assert summary(decide(world.update, primary, successor)) == ("scale", "foo", 3, 0)
+    assert summary(decide(world.back, primary, successor))[:2] == ("annotate", "foo")
+
+
+@WORLDS
+def test_the_pods_that_go_back_name_next_as_before(world):
+    write = decide(world.update, world.replaced(), world.closed(replicas=1), pods=pods(1, primary=2)).write
+
+    assert (write.giver, write.taker["name"], write.taker["uid"]) == (PRIMARY_UID, SUCCESSOR, SUCCESSOR_UID)
+    assert {pod.owner for pod in write.pods} == {PRIMARY_UID}
+
+
+@WORLDS
+def test_a_foo_that_is_replaced_before_next_is_closed_loses_the_mark(world):
+    primary, successor = world.replaced(), world.new(3)
+
+    assert identity.TAKEOVER not in annotations(apply(decide(world.update, primary, successor), primary, successor)["foo"])
+
+
+@WORLDS
+@pytest.mark.parametrize("bar", [
+    rc("bar"), rc("bar", annotations={identity.PARTNER: "another"}),
+    rc("bar", annotations={identity.PARTNER: "foo"}, ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
+], ids=["it names nobody", "it names another", "it is controlled by another"])
+def test_a_mark_that_names_a_controller_that_is_no_next_is_refused(world, bar):
+    """Whoever may annotate foo could have its pods changed otherwise."""
+    primary = changed(world.renamed(), annotations={identity.TAKEOVER: json.dumps({**MARK, "next": "bar", "uid": "uid of bar"})})
+
+    with pytest.raises(RolloutError) as refused:
+        decide(world.update, primary, world.of_kind(bar), pods=pods(3))
+
+    assert refused.value.what == (f"the annotation {identity.TAKEOVER} names bar, which is not this update's next controller: "
+                                  "its own annotations do not name foo")
+    assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo bar -o yaml"
+
+
+UNREADABLE = {
+    "nothing": "", "half an object": "{", "a list": "[]", "null": "null", "some fields": '{"next": "foo-1"}',
+    **{f"no {field}": json.dumps({key: value for key, value in MARK.items() if key != field})
+       for field in MARK if field != "priorityClassName"},
+    **{f"a list as {field}": json.dumps({**MARK, field: ["x"]}) for field in MARK},
+    "an object as the uid": json.dumps({**MARK, "uid": {"a": "b"}}),
+    "a text as the size": json.dumps({**MARK, "replicas": "3"}), "a truth as the size": json.dumps({**MARK, "replicas": True}),
+    "a fraction as the size": json.dumps({**MARK, "replicas": 1.5}), "a size below 0": json.dumps({**MARK, "replicas": -1}),
+    "a size that the API does not take": json.dumps({**MARK, "replicas": 2**31}),
+    "a huge size": f'{{"replicas": {"9" * 5000}}}', "a huge fraction": json.dumps({**MARK, "replicas": 1e999}),
+    "a list as an image": json.dumps({**MARK, "from": {"web": ["x"]}}),
+    "nested lists": "[" * 100_000, "nested objects": '{"from":' * 30_000,
+}
+
+
+@WORLDS
+@pytest.mark.parametrize("mark", UNREADABLE.values(), ids=UNREADABLE)
+def test_a_mark_that_cannot_be_read_is_an_error_that_shows_where_to_look(mark, world):
+    with pytest.raises(RolloutError) as refused:
+        decide(world.update, world.old(0, marks={identity.TAKEOVER: mark}), world.new(3))
+
+    assert refused.value.what == f"the annotation {identity.TAKEOVER} cannot be read, so the handover cannot be finished"
+    assert refused.value.where == f"{world.kind} default/foo"
+    assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo -o yaml"
+
+
+# foo is gone
+
+
+@WORLDS
+def test_a_foo_that_is_gone_is_created_as_the_first_step_leaves_it(world):
+    step = decide(world.update, world.new(3, desired=3))
+
+    assert isinstance(step.write, Create) and step.write.kind == world.kind
+    primary = step.write.manifest
+    assert primary["metadata"] | {"annotations": {}} == {
+        "name": "foo", "namespace": "default", "labels": {"app": "foo", KEY: LABEL}, "annotations": {}}
+    assert primary["metadata"]["annotations"].keys() == {identity.PARTNER, identity.TAKEOVER}
+    assert primary["spec"] == {"replicas": 3, "selector": world.new()["spec"]["selector"], "minReadySeconds": 0,
+                           "template": template("myimage:v2", LABEL, priorityClassName=CLOSED)}
+    assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
+
+
+def test_a_foo_that_was_lost_half_way_is_created_for_all_of_its_pods():
+    primary = decide(UPDATE, new(1, desired=3)).write.manifest
+
+    assert mark_of(primary)["replicas"] == primary["spec"]["replicas"] == 3
+
+
+@WORLDS
+def test_a_foo_that_is_lost_when_next_is_closed_gets_the_priority_class_of_before(world):
+    successor = world.new(3, marks={identity.LAST_ROLLOUT: record("updating", request=world.update.fingerprint)})
+    successor["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    primary, wanted = world.old(0), successor["spec"]["template"]
+    primary = settled(apply(decide(world.update, primary, successor, wanted=wanted), primary, successor)["foo"], replicas=0)
+    successor = apply(decide(world.update, primary, successor), primary, successor)[SUCCESSOR]
+    (mark,) = {mark_of(item)["priorityClassName"] for item in (primary, successor)}
+    assert mark == "high" and successor["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
+
+    again = apply(decide(world.update, successor), successor)["foo"]
+
+    assert mark_of(again)["priorityClassName"] == "high" and again["spec"]["replicas"] == 3
+
+
+@WORLDS
+@pytest.mark.parametrize("primary_is_there", [True, False], ids=["foo is there", "foo is gone"])
+def test_a_handover_ends_with_the_pods_of_before(world, primary_is_there):
+    cluster = SimulatedCluster([world.new(3), *([world.old(0)] if primary_is_there else [])], world.kind)
+    lines = []
+    for _turn in range(30):
+        seen = look(world.update, *cluster.items.values())
+        if handover.needs_pods(seen):
+            seen = dataclasses.replace(seen, pods=cluster.live_pods((seen.successor or seen.primary).selector))
+        decision = plan(world.update, seen)
+        lines.append(summary(decision)[0])
+        if lines[-1] == "done":
+            break
+        assert lines[-1] == "wait" or cluster.write(decision.write)
+        cluster.settle()
+
+    (primary,) = cluster.items.values()
+    assert lines == ["rename" if primary_is_there else "create", "annotate", "hand over", "delete", "annotate", "done"]
+    assert primary["spec"]["template"] == template("myimage:v2", LABEL)
+    assert annotations(primary) == {identity.LAST_ROLLOUT: ended(world.update)}
+    assert [(pod.owner, pod.ready) for pod in cluster.pods] == [(primary["metadata"]["uid"], True)] * 3

@@ -1,0 +1,170 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The same request names the same next controller, whatever else differs; and the API server takes the name."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+from builders import UPDATE, rc, template
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, expected_successor
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
+                    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
+LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
+#: Names of controllers: dots and dashes wherever they are allowed, also where a long name is cut.
+NAMES = st.one_of(
+    st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?){0,3}", fullmatch=True),
+    st.builds(lambda head, middle, tail: f"{'a' * head}{middle}{'b' * tail}"[:253].rstrip("-."),
+              st.integers(1, 250), st.sampled_from(["-", ".", "--", "-x-", ".x.", "------------"]), st.integers(1, 250)),
+)
+
+
+def named(primary, request=UPDATE):
+    """Name and deployment label of the next controller that this request asks for."""
+    return expected_successor(request, Controller.from_api(primary))
+
+
+def reversed_keys(value):
+    if isinstance(value, dict):
+        return {key: reversed_keys(value[key]) for key in reversed(value)}
+    return [reversed_keys(each) for each in value] if isinstance(value, list) else value
+
+
+@given(JSON)
+def test_the_order_of_keys_does_not_change_the_hash(value):
+    assert identity.digest(value) == identity.digest(reversed_keys(value))
+
+
+@given(JSON)
+def test_canonical_text_is_json_of_the_same_value(value):
+    assert json.loads(identity.canonical(value)) == value
+
+
+@given(JSON, JSON)
+def test_values_that_differ_have_hashes_that_differ(one, other):
+    same = identity.canonical(one) == identity.canonical(other)
+
+    assert (identity.digest(one) == identity.digest(other)) == same
+
+
+@given(replicas=st.integers(0, 9), available=st.integers(0, 9), uid=st.text(), version=st.text(), label=LABEL_VALUES,
+       annotation=st.text())
+def test_size_status_uid_version_label_and_annotations_of_foo_do_not_change_the_name(
+        replicas, available, uid, version, label, annotation):
+    primary = rc("foo", replicas, label=label, available=available, annotations={"note": annotation}, uid=uid,
+             resourceVersion=version, creationTimestamp="2026-11-21T10:00:00Z")
+
+    name, value = named(primary)
+
+    assert (name, value.partition("-")[0]) == (f"foo-{value}", named(rc())[1])
+
+
+def test_an_empty_creation_time_in_the_template_does_not_change_the_name():
+    primary = rc()
+    primary["spec"]["template"]["metadata"]["creationTimestamp"] = None
+
+    assert named(primary) == named(rc())
+
+
+def other_template(primary):
+    primary["spec"]["template"]["spec"]["hostNetwork"] = True
+
+
+def other_selector(primary):
+    primary["spec"]["selector"]["tier"] = "front"
+
+
+@pytest.mark.parametrize("change", [other_template, other_selector])
+def test_another_template_or_selector_of_foo_changes_the_name(change):
+    primary = rc()
+    change(primary)
+
+    assert named(primary) != named(rc())
+
+
+@pytest.mark.parametrize("request_", [
+    Request("foo", images={"": "myimage:v3"}),
+    Request("foo", state=State.RESTARTED),
+    Request("foo", template={"spec": {"hostNetwork": True}}),
+    Request("foo", definition={"spec": {"template": template("myimage:v4")}}),
+], ids=["another image", "restarted", "a template", "a definition"])
+def test_another_wish_changes_the_name(request_):
+    assert named(rc(), request_) != named(rc())
+
+
+@pytest.mark.parametrize("change", [
+    {"images": {"web": "myimage:v2"}}, {"min_ready_seconds": 5}, {"update_period": 3}, {"progress_deadline": 5},
+], ids=str)
+def test_another_way_to_the_same_pods_does_not_change_the_name(change):
+    assert named(rc(), dataclasses.replace(UPDATE, **change)) == named(rc())
+
+
+def test_next_name_is_the_name_and_the_label_stays():
+    assert named(rc(), dataclasses.replace(UPDATE, next_name="bar")) == ("bar", named(rc())[1])
+
+
+@given(NAMES, JSON, LABEL_VALUES)
+def test_names_and_labels_are_what_the_api_server_takes(name, content, taken):
+    """A label value has at most 63 characters; a name at most 253, and each part between dots ends in no dash."""
+    for value in (identity.label_value(content, None), identity.label_value(content, taken)):
+        successor = identity.successor_name(name, value)
+
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", value)
+        assert len(successor) <= 253 and successor.endswith(f"-{value}") and successor != name
+        assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in successor.split("."))
+
+
+@given(JSON)
+def test_a_label_never_equals_the_one_that_is_taken_and_is_the_same_on_every_rerun(content):
+    taken = identity.label_value(content, None)
+
+    value = identity.label_value(content, taken)
+
+    assert value != taken
+    assert value == identity.label_value(content, taken)
+    assert identity.label_value(content, value) == taken
+
+
+@given(JSON, LABEL_VALUES)
+def test_a_label_that_nobody_has_taken_depends_on_the_content_only(content, taken):
+    own = identity.label_value(content, None)
+
+    assert identity.label_value(content, taken if taken != own else "another") == own
+
+
+@given(LABEL_VALUES, LABEL_VALUES)
+def test_templates_that_differ_in_the_deployment_label_only_are_the_same(one, other):
+    templates = [identity.with_label(template(), identity.DEPLOYMENT_LABEL, value) for value in (one, other)]
+
+    assert identity.same_template(*templates, identity.DEPLOYMENT_LABEL)
+    assert identity.same_template(templates[0], template(), identity.DEPLOYMENT_LABEL)
+    assert identity.same_template(*templates, "another/key") == (one == other)
+
+
+def test_labels_are_set_and_removed_without_touching_the_template_they_came_from():
+    before = template(label="earlier")
+
+    assert identity.with_label(before, identity.DEPLOYMENT_LABEL, "later") == template(label="later")
+    assert identity.without_label(before, identity.DEPLOYMENT_LABEL) == template()
+    assert before == template(label="earlier")
+
+
+@pytest.mark.parametrize("metadata", [{}, {"metadata": {}}, {"metadata": {"labels": None, "creationTimestamp": None}}])
+def test_a_template_without_labels_is_the_same_however_that_is_said(metadata):
+    assert identity.same_template({**metadata, "spec": {}}, {"spec": {}}, identity.DEPLOYMENT_LABEL)
+
+
+def test_marks_are_never_copied_to_the_other_controller():
+    assert set(identity.MARKS) < set(identity.NOT_COPIED)
+    assert set(identity.NOT_COPIED) - set(identity.MARKS) == {
+        identity.LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration"}

@@ -1,0 +1,254 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the API server shows becomes numbers and answers; what it leaves out becomes 0, "" or None."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from builders import BACK, LABEL, SUCCESSOR, UPDATE, look, new, old, rc, record
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
+    Controller,
+    Pod,
+    expected_successor,
+    observe,
+    own_label,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+
+KEPT = dataclasses.replace(UPDATE, next_name="bar")
+V3 = Request(name="foo", images={"": "myimage:v3"})
+
+
+def controller(*args, **changes):
+    return Controller.from_api(rc(*args, **changes))
+
+
+def of_status(**status):
+    """A controller of two replicas whose status is only this."""
+    return Controller.from_api({**rc(replicas=2), "status": status})
+
+
+def test_an_item_with_nothing_but_a_name_and_a_template():
+    item = {"metadata": {"name": "foo"}, "spec": {"template": {"spec": {"containers": []}}}}
+
+    assert Controller.from_api(item) == Controller(
+        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="", labels={}, annotations={}, owner="",
+        owner_uid="", is_deleting=False,
+        template={"spec": {"containers": []}}, selector={}, has_expressions=False,
+        replicas=1, min_ready_seconds=0, is_observed=False, current=0,
+        ready=0, available=0, failure="")
+
+
+def test_an_item_with_everything():
+    item = rc(replicas=4, current=3, available=2, annotations={"note": "x"}, creationTimestamp="2026-11-21T10:00:00Z")
+    item["spec"]["minReadySeconds"] = 5
+
+    assert Controller.from_api(item) == Controller(
+        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="uid of foo", resource_version="1", created="2026-11-21T10:00:00Z",
+        labels={"app": "foo"}, annotations={"note": "x"}, owner="", owner_uid="", is_deleting=False,
+        template=rc()["spec"]["template"], selector={"app": "foo"}, has_expressions=False,
+        replicas=4, min_ready_seconds=5, is_observed=True, current=3, ready=2, available=2, failure="")
+
+
+@pytest.mark.parametrize("owners, expected", [
+    (None, ""),
+    ([], ""),
+    ([{"kind": "App", "name": "app"}], ""),
+    ([{"kind": "App", "name": "app"}, {"kind": "Deployment", "name": "web", "controller": True}], "Deployment/web"),
+], ids=["no field", "none", "an owner that does not control", "one that does"])
+def test_an_owner_is_one_that_controls(owners, expected):
+    assert controller(ownerReferences=owners).owner == expected
+
+
+@pytest.mark.parametrize("conditions, expected", [
+    (None, ""),
+    ([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}], "exceeded quota"),
+    ([{"type": "ReplicaFailure", "status": "False", "message": "exceeded quota"}], ""),
+    ([{"type": "Other", "status": "True", "message": "exceeded quota"}], ""),
+], ids=["no field", "it fails", "it does not fail any more", "another condition"])
+def test_a_failure_is_what_keeps_the_controller_manager_from_creating_pods(conditions, expected):
+    assert of_status(conditions=conditions).failure == expected
+
+
+@pytest.mark.parametrize("status, observed, settled, empty, at_most", [
+    ({"observedGeneration": 1, "replicas": 2, "availableReplicas": 2}, True, True, False, 2),
+    ({"observedGeneration": 2, "replicas": 2, "availableReplicas": 2}, True, True, False, 2),
+    ({"observedGeneration": 0, "replicas": 2, "availableReplicas": 2}, False, False, False, 2),
+    ({"observedGeneration": 1, "replicas": 3, "availableReplicas": 2}, True, False, False, 3),
+    ({"observedGeneration": 1, "replicas": 1, "availableReplicas": 1}, True, False, False, 2),
+    ({"observedGeneration": 1, "replicas": 2, "readyReplicas": 2, "availableReplicas": 1}, True, False, False, 2),
+    ({"observedGeneration": 1, "replicas": 0}, True, False, False, 2),
+    ({}, False, False, False, 2),
+], ids=["all available", "a later generation", "an earlier generation", "a pod too many", "a pod too few", "ready, not available",
+        "no pod yet", "no status yet"])
+def test_two_replicas_are_settled_when_all_are_available_and_no_other_exists(status, observed, settled, empty, at_most):
+    it = of_status(**status)
+
+    assert (it.is_observed, it.is_settled, it.is_empty, it.pods_at_most) == (observed, settled, empty, at_most)
+
+
+@pytest.mark.parametrize("current, observed, expected", [(0, True, True), (1, True, False), (0, False, False)], ids=[
+    "no pod", "a pod is left", "an earlier generation"])
+def test_no_replicas_are_empty_when_no_pod_is_left(current, observed, expected):
+    assert controller("foo", 0, current=current, observed=observed).is_empty is expected
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("3", 3), ("0", 0), ("", None), ("-1", None), ("three", None), ("3.0", None), ("٣", None), (" 3", None)])
+def test_a_number_that_somebody_has_broken_is_as_good_as_missing(text, expected):
+    it = controller(annotations={identity.DESIRED: text, identity.ORIGINAL: text})
+
+    assert (it.desired, it.original) == (expected, expected)
+
+
+@pytest.mark.parametrize("text, expected", [
+    ('{"outcome": "updated"}', {"outcome": "updated"}), ("{", {}), ("[]", {}), ("3", {}), ("null", {}), ("", {}),
+    ("[" * 100_000, {}), ('{"a":' * 50_000, {}), ("9" * 5000, {})],
+    ids=["it is one", "half of it", "a list", "a number", "null", "nothing", "nested lists", "nested objects", "a huge number"])
+def test_a_record_that_somebody_has_broken_is_as_good_as_missing(text, expected):
+    it = controller(annotations={identity.LAST_ROLLOUT: text, identity.TAKEOVER: text})
+
+    assert it.last_rollout == expected
+    assert it.takeover is None
+
+
+MARK = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3, "from": {"web": "myimage:v1"}, "request": "r", "template": "t"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"replicas": 0}, {"replicas": 2**31 - 1}, {"from": {}}, {"priorityClassName": None},
+                                     {"priorityClassName": "high"}], ids=str)
+def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
+    it = controller(annotations={identity.TAKEOVER: identity.canonical({**MARK, **changes})})
+
+    assert it.takeover == {**MARK, **changes}
+
+
+@pytest.mark.parametrize("changes", [
+    *({field: None} for field in MARK), *({field: ["x"]} for field in MARK), {"priorityClassName": ["x"]}, {"replicas": "3"},
+    {"replicas": True}, {"replicas": 3.0}, {"replicas": -1}, {"replicas": 2**31}, {"replicas": 10**400},
+], ids=lambda changes: str(changes)[:40])
+def test_a_mark_of_a_handover_that_somebody_has_broken_is_none(changes):
+    it = controller(annotations={identity.TAKEOVER: identity.canonical({**MARK, **changes})})
+
+    assert it.takeover is None and it.is_marked
+
+
+@pytest.mark.parametrize("kind, version", [(Kind.REPLICATION_CONTROLLER, "v1"), (Kind.REPLICA_SET, "apps/v1")])
+def test_the_reference_of_what_it_controls(kind, version):
+    assert Controller.from_api(rc(), kind).reference == {
+        "apiVersion": version, "kind": str(kind), "name": "foo", "uid": "uid of foo", "controller": True}
+
+
+# Pods
+
+ANOTHER, OWNER = {"kind": "App", "name": "app", "uid": "uid of app"}, {"name": "foo", "uid": "uid of foo", "controller": True}
+
+
+@pytest.mark.parametrize("metadata, expected", [
+    ({}, Pod("a", "u", {}, "")),
+    ({"labels": None, "ownerReferences": None}, Pod("a", "u", {}, "")),
+    ({"labels": {"app": "foo"}, "ownerReferences": [OWNER]}, Pod("a", "u", {"app": "foo"}, "uid of foo")),
+    ({"ownerReferences": [ANOTHER, {**ANOTHER, "controller": False}, OWNER]}, Pod("a", "u", {}, "uid of foo", position=2)),
+    ({"ownerReferences": [ANOTHER]}, Pod("a", "u", {}, "")),
+], ids=["of nobody", "nulls", "of one", "other owners come first", "only of others"])
+def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
+    assert Pod.from_api({"name": "a", "uid": "u", **metadata}) == expected
+
+
+@pytest.mark.parametrize("it, marked, is_successor, partner, uid", [
+    (rc(), False, False, None, None),
+    (rc(annotations={identity.LAST_ROLLOUT: record("updating")}), False, False, None, None),
+    (rc(annotations={identity.TAKEOVER: "{}"}), True, False, None, None),
+    (old(), True, False, SUCCESSOR, f"uid of {SUCCESSOR}"),
+    (new(), True, True, "foo", "uid of foo"),
+    (old(3, 3, marks={identity.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR, f"uid of {SUCCESSOR}"),
+], ids=["no update", "an ended update", "taking over", "foo", "next", "foo on the way back"])
+def test_marks_tell_an_update_and_next_from_foo(it, marked, is_successor, partner, uid):
+    it = Controller.from_api(it)
+
+    assert (it.is_marked, it.is_successor, it.partner, it.partner_uid) == (marked, is_successor, partner, uid)
+
+
+@pytest.mark.parametrize("in_selector, in_template, expected", [
+    ("a", "a", "a"), (None, "b", "b"), (None, None, None)], ids=["everywhere", "in the template only", "nowhere"])
+def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_template, expected):
+    item = rc(label=in_template)
+    item["spec"]["selector"] = rc(label=in_selector)["spec"]["selector"]
+
+    assert own_label(UPDATE, Controller.from_api(item)) == expected
+
+
+# Which controller is next
+
+V3_NAME = expected_successor(V3, controller())[0]
+RENAMED = old(0, marks={identity.TAKEOVER: identity.canonical(MARK), identity.PARTNER: None})
+SUCCESSOR_IS = {
+    "nobody": (UPDATE, [rc(), rc("other")], None),
+    "the one that the mark of the handover names": (V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
+    "the one that foo names, before any other": (KEPT, [old(), rc("bar"), new()], SUCCESSOR),
+    "the one that the user names": (KEPT, [rc(), rc("bar"), new(name="foo-x")], "bar"),
+    "the one that this request would make": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")], SUCCESSOR),
+    "the one that names foo": (UPDATE, [rc(), new(name="foo-x")], "foo-x"),
+    "the one that names foo, which is gone": (UPDATE, [new(name="foo-x")], "foo-x"),
+    "the first of those that name foo": (UPDATE, [new(name="foo-y"), new(name="foo-x")], "foo-x"),
+    "the one that names foo, though foo names one that is gone": (
+        UPDATE, [old(marks={identity.PARTNER: "gone"}), new(name="foo-x")], "foo-x"),
+    "for a rollback, not the one that this request would make": (BACK, [rc(), rc(SUCCESSOR)], None),
+    "for a rollback, the one that names foo": (BACK, [rc(), new()], SUCCESSOR),
+}
+
+
+@pytest.mark.parametrize("request_, items, expected", SUCCESSOR_IS.values(), ids=SUCCESSOR_IS)
+def test_next_is(request_, items, expected):
+    seen = look(request_, *items)
+
+    assert (seen.successor.name if seen.successor else None) == expected
+    assert (seen.primary.name if seen.primary else None) == next((item["metadata"]["name"] for item in items
+                                                          if item["metadata"]["name"] == "foo"), None)
+
+
+def lost(**changes):
+    return new(**{"name": "foo-lost", **changes})
+
+
+@pytest.mark.parametrize("items, expected", [
+    ([old(), new(), lost()], ["foo-lost"]),
+    ([old(), new(), lost(replicas=1)], []),
+    ([old(), new(), lost(current=1)], []),
+    ([old(), new(), lost(deletionTimestamp="now")], []),
+    ([old(), new(), lost(marks={identity.PARTNER_UID: "another"})], []),
+    ([old(), new(), lost(marks={identity.PARTNER: "another"})], []),
+    ([old(), new(), lost(annotations={})], []),
+    ([rc(), lost()], []),
+    ([lost()], []),
+], ids=["it is empty and foo names another", "it has a replica", "it has a pod", "it goes already", "of an earlier foo",
+        "of another controller", "not made by an update", "foo names nobody", "foo is gone"])
+def test_a_next_that_lost_a_race_is_known_by_its_marks(items, expected):
+    assert [it.name for it in look(UPDATE, *items).displaced] == expected
+
+
+@pytest.mark.parametrize("items, expected", [
+    ([rc(annotations={identity.KUBECTL_NEXT: "bar"}), rc("bar")], ("bar",)),
+    ([rc(annotations={identity.KUBECTL_NEXT: "bar"})], ()),
+    ([rc(), rc("bar", annotations={identity.KUBECTL_SOURCE: "other"})], ()),
+    ([rc(), rc("bar")], ()),
+], ids=["foo names it", "foo names it, and it is gone", "of another controller", "no mark"])
+def test_what_kubectl_has_left_is_found_by_its_marks(items, expected):
+    assert look(UPDATE, *items).kubectl_left == expected
+
+
+def test_the_expected_next_has_another_label_than_foo():
+    assert expected_successor(UPDATE, controller(label=LABEL))[1] != LABEL
+    assert expected_successor(UPDATE, controller(label="earlier")) == (SUCCESSOR, LABEL)
+
+
+def test_an_empty_namespace_has_neither():
+    seen = observe({}, UPDATE)
+
+    assert (seen.primary, seen.successor, seen.displaced, seen.kubectl_left) == (None, None, (), ())

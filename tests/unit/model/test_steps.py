@@ -1,0 +1,140 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The JSON patches: what they test before they write, and how keys with slashes are spelled."""
+
+from __future__ import annotations
+
+import pytest
+from builders import SUCCESSOR, new, old, rc, summary
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Action,
+    Create,
+    HandOver,
+    Patch,
+    annotate,
+    annotation,
+    patch,
+    pointer,
+    put,
+    same_marks,
+    scale,
+)
+
+DESIRED = "/metadata/annotations/kubernetes.io~1desired-replicas"
+MARK_PATHS = [
+    DESIRED,
+    "/metadata/annotations/kubernetes.io~1update-partner",
+    "/metadata/annotations/baton.kubernetes~1partner-uid",
+    "/metadata/annotations/baton.kubernetes~1original-replicas",
+    "/metadata/annotations/baton.kubernetes~1next-spec",
+    "/metadata/annotations/baton.kubernetes~1paused",
+    "/metadata/annotations/baton.kubernetes~1takeover",
+]
+BARE = Controller.from_api(rc())
+NOTED = Controller.from_api(rc(annotations={"note": "x"}))
+PRIMARY = Controller.from_api(old(2))
+
+
+def assumed_by(operations):
+    return {each["path"]: each["value"] for each in operations if each["op"] == "test"}
+
+
+def changes_of(operations):
+    return [each for each in operations if each["op"] != "test"]
+
+
+def test_a_patch_is_of_this_very_object():
+    assert patch(PRIMARY, put("/a", 1)) == Patch("foo", (
+        {"op": "test", "path": "/metadata/uid", "value": "uid of foo"}, {"op": "add", "path": "/a", "value": 1}))
+
+
+@pytest.mark.parametrize("key, expected", [
+    ("note", "note"), ("example.com/note", "example.com~1note"), ("a~b", "a~0b"), ("a~1b/c", "a~01b~1c")])
+def test_a_key_in_a_pointer_has_its_slashes_and_tildes_escaped(key, expected):
+    assert pointer(key) == expected
+    assert annotation(key) == f"/metadata/annotations/{expected}"
+
+
+@given(st.text(st.sampled_from("ab/~01"), min_size=1))
+def test_an_escaped_key_is_read_back_as_it_was(key):
+    assert "/" not in pointer(key)
+    assert pointer(key).replace("~1", "/").replace("~0", "~") == key
+
+
+@pytest.mark.parametrize("it, expected", [
+    (BARE, {"/metadata/annotations": None}),
+    (NOTED, dict.fromkeys(MARK_PATHS)),
+    (PRIMARY, dict(zip(MARK_PATHS, ["0", SUCCESSOR, f"uid of {SUCCESSOR}", "3", None, None, None], strict=True))),
+], ids=["no annotations: the whole member is missing", "others only: every mark is missing", "an update: every mark as seen"])
+def test_the_marks_that_were_seen_are_assumed(it, expected):
+    assert assumed_by(same_marks(it)) == expected
+    assert len(same_marks(it)) == len(expected)
+
+
+def test_annotating_sets_adds_and_removes():
+    operations = annotate(PRIMARY, {identity.DESIRED: "3", "note": "x", identity.PARTNER: None, "absent": None})
+
+    assert assumed_by(operations) == assumed_by(same_marks(PRIMARY))
+    assert changes_of(operations) == [
+        {"op": "add", "path": DESIRED, "value": "3"},
+        {"op": "add", "path": "/metadata/annotations/note", "value": "x"},
+        {"op": "remove", "path": "/metadata/annotations/kubernetes.io~1update-partner"},
+    ]
+
+
+def test_annotating_what_has_no_annotations_makes_the_member_first():
+    operations = annotate(BARE, {"note": "x", "absent": None})
+
+    assert operations == (
+        {"op": "test", "path": "/metadata/annotations", "value": None},
+        {"op": "add", "path": "/metadata/annotations", "value": {}},
+        {"op": "add", "path": "/metadata/annotations/note", "value": "x"},
+    )
+
+
+def test_every_test_comes_before_every_change():
+    operations = patch(PRIMARY, *annotate(PRIMARY, {identity.DESIRED: "3", identity.PARTNER: None})).operations
+
+    kinds = [each["op"] == "test" for each in operations]
+    assert kinds == sorted(kinds, reverse=True)
+
+
+def test_scaling_assumes_size_and_marks_and_changes_the_size_only():
+    step = scale(PRIMARY, 5)
+
+    assert summary(step) == ("scale", "foo", 2, 5)
+    assert assumed_by(step.write.operations) == {
+        "/metadata/uid": "uid of foo", "/spec/replicas": 2, **assumed_by(same_marks(PRIMARY))}
+    assert changes_of(step.write.operations) == [{"op": "add", "path": "/spec/replicas", "value": 5}]
+    assert not step.is_last
+
+
+def test_scaling_may_be_called_a_restoration():
+    assert summary(scale(PRIMARY, 3, Action.RESTORE)) == ("restore", "foo", 2, 3)
+
+
+def test_a_creation_is_named_as_its_manifest():
+    assert Create(new()).name == SUCCESSOR
+
+
+TAKER = {"kind": "ReplicaSet", "name": "bar", "uid": "uid of bar", "controller": True}
+
+
+def test_pods_change_their_controller_by_one_patch_each():
+    """Refused where the pod is another one of that name, or has another controller meanwhile."""
+    write = HandOver((Pod("a", "uid of a", {}, "uid of foo"), Pod("b", "uid of b", {}, "uid of foo", 1)), "uid of foo", TAKER,
+                     {"x.io/hash": "1"})
+
+    assert (write.kind, write.name) == ("Pod", "2 pods")
+    assert write.patches() == tuple(Patch(name, (
+        {"op": "test", "path": "/metadata/uid", "value": f"uid of {name}"},
+        {"op": "test", "path": f"/metadata/ownerReferences/{position}/uid", "value": "uid of foo"},
+        {"op": "add", "path": "/metadata/labels/x.io~1hash", "value": "1"},
+        {"op": "replace", "path": f"/metadata/ownerReferences/{position}", "value": TAKER}), "Pod")
+        for name, position in (("a", 0), ("b", 1)))

@@ -1,0 +1,129 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Floor and ceiling hold for all sizes, not only for the worked examples of the docstrings."""
+
+from __future__ import annotations
+
+import math
+import types
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, grow_to, resolve_fenceposts, shrink_to
+
+COUNT = st.integers(0, 1000)
+SIZE = st.builds(Size, st.integers(0, 200)) | st.builds(Size, st.integers(0, 100), st.just(True))
+
+
+@st.composite
+def paces(draw):
+    """A goal, and surge and unavailable as they come out of any options for it."""
+    desired = draw(COUNT)
+    return desired, *resolve_fenceposts(draw(SIZE), draw(SIZE), desired)
+
+
+def percent(value):
+    return Size(value, percent=True)
+
+
+@pytest.mark.parametrize("max_surge, max_unavailable, desired, expected", [
+    (Size(0), percent(1), 1, (0, 1)),
+    (percent(1), percent(0), 1, (1, 0)),
+    (percent(25), percent(1), 2, (1, 0)),
+    (percent(25), percent(1), 1, (1, 0)),
+    (percent(25), percent(25), 10, (3, 2)),
+    (percent(50), percent(50), 5, (3, 2)),
+    (Size(2), Size(3), 1, (2, 3)),
+    (percent(100), percent(100), 7, (7, 7)),
+    (percent(1), percent(99), 100, (1, 99)),
+    (Size(0), Size(0), 5, (0, 1)),
+    (percent(25), percent(25), 0, (0, 1)),
+], ids=lambda value: f"{value.value}{'%' * value.percent}" if isinstance(value, Size) else str(value))
+def test_surge_rounds_up_and_unavailable_down_and_never_both_to_nothing(max_surge, max_unavailable, desired, expected):
+    """The rows of ResolveFenceposts in the Deployment controller, and what lies between them."""
+    assert resolve_fenceposts(max_surge, max_unavailable, desired) == expected
+
+
+@given(st.integers(0, 100), COUNT)
+def test_a_percentage_is_rounded_to_the_next_whole_pod_on_either_side(value, desired):
+    exact = value * desired / 100
+
+    assert percent(value).of(desired, round_up=True) == math.ceil(exact)
+    assert percent(value).of(desired, round_up=False) == math.floor(exact)
+
+
+@given(COUNT, COUNT, st.booleans())
+def test_a_number_is_that_number_whatever_the_size(value, desired, round_up):
+    assert Size(value).of(desired, round_up=round_up) == value
+
+
+@given(paces(), COUNT)
+def test_growing_breaks_neither_ceiling_nor_goal(pace, shrinking_pods):
+    desired, surge, _unavailable = pace
+
+    size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
+
+    assert 0 <= size <= desired
+    assert size == 0 or size + shrinking_pods <= desired + surge
+
+
+@given(paces(), COUNT)
+def test_growing_uses_all_the_room_there_is(pace, shrinking_pods):
+    desired, surge, _unavailable = pace
+
+    size = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking_pods)
+
+    assert size == desired or size + 1 + shrinking_pods > desired + surge
+
+
+@given(paces(), COUNT, COUNT, COUNT)
+def test_shrinking_breaks_the_floor_only_where_it_was_broken_before(pace, shrinking, growing_available, not_ready):
+    """Whatever part of the shrinking one is available: the controller manager deletes what is not ready first."""
+    desired, _surge, unavailable = pace
+    available = max(0, shrinking - not_ready)
+
+    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking, growing_available=growing_available)
+
+    assert 0 <= size <= shrinking
+    assert min(size, available) + growing_available >= min(desired - unavailable, available + growing_available)
+
+
+@given(paces(), COUNT, COUNT)
+def test_shrinking_takes_all_that_may_go(pace, shrinking, growing_available):
+    desired, _surge, unavailable = pace
+
+    size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking, growing_available=growing_available)
+
+    assert size in (0, shrinking) or size - 1 + growing_available < desired - unavailable
+
+
+@given(paces(), COUNT, COUNT)
+def test_two_settled_sides_are_never_stuck(pace, growing, shrinking):
+    """When every pod asked for is available and something is left to do, one side may move."""
+    desired, surge, unavailable = pace
+    growing = min(growing, desired)
+
+    larger = grow_to(desired=desired, surge=surge, shrinking_pods=shrinking) > growing
+    smaller = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinking, growing_available=growing) < shrinking
+
+    assert larger or smaller or (growing, shrinking) == (desired, 0)
+
+
+@given(paces(), COUNT)
+def test_a_rollout_ends_and_holds_floor_and_ceiling_at_every_turn(pace, broken):
+    """From the goal on one side to the goal on the other, with some old pods that never were available."""
+    desired, surge, unavailable = pace
+    state = types.SimpleNamespace(old=desired, new=0)
+    floor = min(desired - unavailable, max(0, desired - broken))
+    for _turn in range(2 * desired + 2):
+        if (state.old, state.new) == (0, desired):
+            break
+        state.new = max(state.new, grow_to(desired=desired, surge=surge, shrinking_pods=state.old))
+        assert state.old + state.new <= desired + surge
+        state.old = shrink_to(desired=desired, unavailable=unavailable, shrinking=state.old, growing_available=state.new)
+        assert min(state.old, max(0, desired - broken)) + state.new >= floor
+
+    assert (state.old, state.new) == (0, desired)

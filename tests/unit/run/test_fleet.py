@@ -1,0 +1,277 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which controllers a task is for, in which order, when no further one is begun, and what is told of them together."""
+
+from __future__ import annotations
+
+import collections
+import threading
+
+import pytest
+from builders import SUCCESSOR, new, old, rc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver, fleet
+
+ORDER = "example.com/order"
+
+
+class Cluster(Alone):
+    """A gateway to a cluster in memory where everything happens while one waits."""
+
+    def __init__(self, *items, chosen=()):
+        self.cluster, self.chosen = SimulatedCluster(items), list(chosen)
+        self.lock = threading.Lock()
+        self.asked = collections.Counter()
+        self.refused = set()
+
+    stored_template = None
+
+    def names(self, label_selectors):
+        return self.chosen
+
+    def controllers(self):
+        with self.lock:
+            return self.cluster.controllers()
+
+    def items(self):
+        return list(self.cluster.items.values())
+
+    def write(self, write):
+        if write.name in self.refused:
+            raise RolloutError("the change of its size was refused (403)", where=write.name, why="no")
+        with self.lock:
+            return self.cluster.write(write)
+
+    def wait(self, seconds):
+        with self.lock:
+            self.cluster.settle()
+        return set(self.controllers())
+
+    def live_pods(self, selector):
+        with self.lock:
+            return self.cluster.live_pods(selector)
+
+    def hand_over(self, write, may_go_on):
+        return len(write.pods) if self.write(write) else 0
+
+    def rules(self):
+        self.asked["rules"] += 1
+
+    def objects(self, resource):
+        self.asked[resource] += 1
+        return []
+
+    def look_up(self, name):
+        pass
+
+    def why_absent(self, name):
+        return ""
+
+
+def params(**given):
+    """A module's parameters, as they are without a word of the user's."""
+    return {option: spec.get("default") for option, spec in request.ARGUMENT_SPEC.items()} | given
+
+
+def controllers(*names, **annotations):
+    """Controllers whose pods no other one selects."""
+    found = []
+    for name in names:
+        item = rc(name, annotations={ORDER: annotations[name]} if name in annotations else None)
+        item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": name}
+        found.append(item)
+    return found
+
+
+def run(cluster, **given):
+    task = params(image="myimage:v2", **given)
+    many = fleet.Fleet.from_params(task)
+    return fleet.run(many, many.requests(task, cluster), cluster, driver.Clock())
+
+
+def order(cluster, **given):
+    task = params(image="myimage:v2", **given)
+    return [each.name for each in fleet.Fleet.from_params(task).requests(task, cluster)]
+
+
+@pytest.mark.parametrize("given, sentence", {
+    "nothing": ({}, "no controller is given: give one of name, names and label_selectors"),
+    "two": ({"name": "foo", "names": ["foo"]}, "name and names is given: give one of name, names and label_selectors"),
+    "nobody": ({"names": ["foo"], "concurrency": -1}, "concurrency -1 is no number of controllers above 0"),
+    "one next": ({"names": ["foo"], "next_name": "foo-v2"}, "next_name is for one controller: give its name"),
+    "one definition": ({"names": ["foo"], "definition": {"kind": "x"}}, "definition is for one controller: give its name"),
+    "failures": ({"names": ["foo"], "max_failures": "some"},
+                 """max_failures 'some' is neither a number nor a percentage such as "25%\""""),
+}.values())
+def test_bad_input_is_refused_with_one_sentence(given, sentence):
+    with pytest.raises(RolloutError) as error:
+        fleet.Fleet.from_params(params(**given))
+
+    assert error.value.what == sentence
+
+
+def test_one_name_is_no_fleet():
+    assert fleet.Fleet.from_params(params(name="foo", names=[], label_selectors=[])) is None
+
+
+def test_names_are_taken_as_they_are_listed_and_once():
+    assert order(Cluster(), names=["foo", "another", "foo"]) == ["foo", "another"]
+
+
+def test_what_labels_choose_is_taken_by_name_and_a_next_one_stands_for_the_one_it_updates():
+    cluster = Cluster(old(), new(), *controllers("another"), chosen=[SUCCESSOR, "foo", "another", "gone meanwhile"])
+
+    assert order(cluster, label_selectors=["app"]) == ["another", "foo"]
+
+
+def test_an_annotation_orders_numbers_then_texts_then_the_others():
+    items = controllers("none", "second", "text", "tenth", "first", second="2", text="last", tenth="10", first="1.5")
+
+    ordered = order(Cluster(*items), names=["none", "second", "text", "tenth", "first"], order_annotation=ORDER)
+
+    assert ordered == ["first", "second", "tenth", "text", "none"]
+
+
+def test_labels_that_choose_nothing_are_an_error():
+    with pytest.raises(RolloutError) as error:
+        order(Cluster(), label_selectors=["app=foo", "tier"], namespace="shop")
+
+    assert error.value.message == "namespace shop: no ReplicationController matches app=foo,tier."
+
+
+def test_each_has_its_result_and_all_have_one():
+    cluster = Cluster(*controllers("one", "two", "three"))
+
+    result = run(cluster, names=["one", "two", "three"], concurrency=3)
+
+    assert result["msg"] == "3 of 3 controllers are as wanted (3 changed)" and result["changed"]
+    assert [each["name"] for each in result["results"]] == ["one", "two", "three"]
+    assert all(each["steps"] and each["rollout"]["phase"] == "complete" for each in result["results"])
+    assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v2"}
+    assert [diff["before_header"] for diff in result["diff"]] == ["one", "two", "three"]
+
+
+def test_what_is_the_same_for_all_is_asked_for_once():
+    cluster = Cluster(*controllers("one", "two", "three"))
+
+    run(cluster, names=["one", "two", "three"])
+
+    assert set(cluster.asked.values()) == {1} and "nodes" in cluster.asked
+
+
+def test_again_nothing_is_changed_and_a_look_is_enough():
+    cluster, task = Cluster(*controllers("one", "two")), params(image="myimage:v2", names=["one", "two"])
+    many = fleet.Fleet.from_params(task)
+    requests = many.requests(task, cluster)
+
+    assert fleet.look(many, requests, cluster, driver.Clock()) is None
+    run(cluster, names=["one", "two"])
+
+    for result in (fleet.look(many, requests, cluster, driver.Clock()), run(cluster, names=["one", "two"])):
+        assert not result["changed"] and result["msg"] == "2 of 2 controllers are as wanted (0 changed)"
+
+
+@pytest.mark.parametrize("max_failures, names, begun", [
+    ("0", "abcd", "a"), ("1", "abcd", "abc"), ("50%", "abcd", "abcd"), ("49%", "abcd", "abc"), ("100%", "abcd", "abcd"),
+])
+def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, begun):
+    cluster = Cluster(*controllers(*names))
+    cluster.refused = {name for name in names if name in "ac"}
+
+    with pytest.raises(RolloutError) as error:
+        run(cluster, names=list(names), concurrency=1, max_failures=max_failures)
+
+    results = {each["name"]: each for each in error.value.as_result()["results"]}
+    assert "".join(name for name, each in results.items() if not each["skipped"]) == begun
+    failed = [name for name in begun if name in "ac"]
+    assert error.value.what == f"{len(failed)} of 4 controllers failed ({', '.join(failed)})"
+    assert error.value.why.startswith("the first: ") and "the change of its size was refused (403): no" in error.value.why
+    assert all(each["failure"]["what"] for each in results.values() if each["failed"])
+    assert all("not begun, as " in each["msg"] for each in results.values() if each["skipped"])
+
+
+def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repository():
+    items = controllers("one", "two", "gone meanwhile")
+    items[1]["spec"]["template"]["spec"]["containers"][0]["image"] = "other:v1"
+    cluster = Cluster(*items, chosen=["one", "two"])
+
+    result = run(cluster, label_selectors=["app"])
+
+    assert [(each["name"], each["changed"], each["skipped"], each["msg"]) for each in result["results"]][1] == (
+        "two", False, True, "it does not run myimage")
+    assert result["msg"] == "1 of 2 controllers are as wanted (1 changed), 1 skipped (two)"
+    assert cluster.controllers()["two"].images == {"web": "other:v1"}
+
+
+def test_chosen_by_labels_a_rollback_is_for_those_that_are_being_updated():
+    cluster = Cluster(old(2), new(1), *controllers("another"), chosen=["another", "foo"])
+    task = params(state="rolled_back", label_selectors=["app"])
+    many = fleet.Fleet.from_params(task)
+
+    result = fleet.run(many, many.requests(task, cluster), cluster, driver.Clock())
+
+    assert [(each["name"], each["msg"]) for each in result["results"] if each["skipped"]] == [
+        ("another", "no update is in progress")]
+    assert set(cluster.controllers()) == {"foo", "another"}
+
+
+def test_check_mode_changes_nothing_and_reports_the_same_steps():
+    cluster, task = Cluster(*controllers("one", "two")), params(image="myimage:v2", names=["one", "two"])
+    many = fleet.Fleet.from_params(task)
+
+    planned = fleet.simulate(many, many.requests(task, cluster), cluster)
+    assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v1"}
+    real = run(cluster, names=["one", "two"])
+
+    def steps(result):
+        return [[(step["action"], step["name"], step["to"]) for step in each["steps"]] for each in result["results"]]
+
+    assert steps(planned) == steps(real) and planned["changed"]
+
+
+def test_a_lost_connection_ends_all_that_are_at_work_and_each_says_how_far_it_got():
+    class Unreachable(Cluster):
+        def wait(self, seconds):
+            raise RolloutError("the API server at https://one cannot be reached", why="refused")
+
+    with pytest.raises(RolloutError) as error:
+        run(Unreachable(*controllers("one", "two")), names=["one", "two"])
+
+    results = error.value.as_result()["results"]
+    assert all(each["failed"] and "cannot be reached" in each["msg"] and each["steps"] for each in results)
+
+
+def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
+    class Silent(Cluster):
+        def wait(self, seconds):
+            super().wait(seconds)
+            return set()
+
+    monkeypatch.setattr(fleet, "LOOK_UP", 0.01)
+
+    assert run(Silent(*controllers("one")), names=["one"])["changed"]
+
+
+def test_every_line_names_its_controller():
+    cluster, lines = Cluster(*controllers("one", "two")), []
+    task = params(image="myimage:v2", names=["one", "two"])
+    many = fleet.Fleet.from_params(task)
+
+    fleet.run(many, many.requests(task, cluster), cluster, driver.Clock(), lines.append)
+
+    assert {line.partition(": ")[0] for line in lines} == {"one", "two"}
+
+
+def test_many_names_are_not_all_told():
+    cluster = Cluster(*controllers(*"abcdefgh"))
+    cluster.refused = set("abcdefgh")
+
+    with pytest.raises(RolloutError) as error:
+        run(cluster, names=list("abcdefgh"), max_failures="100%")
+
+    assert error.value.what == "8 of 8 controllers failed (a, b, c, d, e and 3 more)"

@@ -1,0 +1,280 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One driver at a time: who gets the lease, who waits, who is refused, and who stops."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import DURATION, Lease, Process
+
+REQUEST = Request("foo", "shop", images={"": "myimage:v2"})
+NAME = "baton-kubernetes-foo"
+
+
+class Server:
+    """Leases as the API server keeps them, and its clock."""
+
+    def __init__(self):
+        self.leases, self.now, self.version = {}, 1_000_000.0, 0
+
+    def lease(self, name):
+        return self.leases.get(name)
+
+    def put_lease(self, it):
+        known, version = self.leases.get(it["metadata"]["name"]), it["metadata"].get("resourceVersion")
+        if (known or {"metadata": {}})["metadata"].get("resourceVersion") != version:
+            return None
+        self.version += 1
+        self.leases[NAME] = {**it, "metadata": {**it["metadata"], "uid": "1", "resourceVersion": str(self.version)}}
+        return self.leases[NAME]
+
+    def drop_lease(self, it):
+        if self.leases.get(NAME) == it:
+            del self.leases[NAME]
+
+    def server_time(self):
+        return self.now
+
+
+class Client:
+    """A task; every second that it sleeps passes on the server too, and others do then what they do."""
+
+    def __init__(self, server, machine="", lock_timeout=0, others=lambda: None, clock=0.0):
+        self.server, self.others, self.lines, self.slept, self.clock = server, others, [], 0.0, clock
+        self.reason = ""
+        request = Request("foo", "shop", images={"": "myimage:v2"}, lock_timeout=lock_timeout)
+        self.lease = Lease(server, request, lambda: self.clock, self.sleep, lambda: self.reason, self.lines.append)
+        self.lease._process = self.lease._process._replace(machine=machine)
+
+    def sleep(self, seconds):
+        assert self.slept < 120, "this wait has no end"
+        self.slept += seconds
+        self.clock += seconds
+        self.server.now += seconds
+        self.others()
+
+    def later(self, seconds):
+        self.clock += seconds
+        self.server.now += seconds
+
+    def works(self):
+        """Renews whenever another one sleeps."""
+        self.clock += lease.LOOK_AGAIN
+        self.lease.keep()
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+def test_it_is_there_while_it_is_held_and_gone_afterwards(server):
+    client = Client(server)
+
+    client.lease.take()
+    held = server.leases[NAME]
+    client.lease.release()
+
+    assert held["spec"]["leaseDurationSeconds"] == DURATION and ", process " in held["spec"]["holderIdentity"]
+    assert held["spec"]["renewTime"] == held["spec"]["acquireTime"] == "1970-01-12T13:46:40.000000Z"
+    assert server.leases == {} and client.lines == []
+
+
+def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
+    first = Client(server)
+    first.lease.take()
+    second = Client(server, others=first.works)
+
+    with pytest.raises(RolloutError) as error:
+        second.lease.take()
+
+    holder = server.leases[NAME]["spec"]["holderIdentity"]
+    assert error.value.what == f"another task is at work: {holder}, since 1970-01-12T13:46:40.000000Z"
+    assert "lock_timeout" in error.value.next_command and error.value.where == "ReplicationController shop/foo"
+    assert second.slept <= lease.RENEW_AFTER + lease.LOOK_AGAIN and second.lines == [f"waiting: the task of {holder} has ended"]
+
+
+def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its_duration(server):
+    Client(server).lease.take()
+    server.now += 4
+    second = Client(server)
+
+    second.lease.take()
+
+    assert DURATION - 4 <= second.slept <= DURATION - 4 + 2 * lease.LOOK_AGAIN
+    assert server.leases[NAME]["spec"]["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize("minutes", [-7, 7])
+def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes):
+    """A holder behind something that hides the server's time, so that it writes its own."""
+    right = server.server_time
+
+    def wrong():
+        return server.now + 60 * minutes
+
+    def work():
+        server.server_time = wrong
+        first.works()
+        server.server_time = right
+
+    server.server_time = wrong
+    first = Client(server)
+    first.lease.take()
+    server.server_time = right
+
+    with pytest.raises(RolloutError, match="another task is at work"):
+        Client(server, others=work).lease.take()
+
+    second = Client(server)
+    second.lease.take()
+    assert second.slept <= DURATION + 2 * lease.LOOK_AGAIN
+
+
+def test_a_lease_that_is_old_already_needs_one_look_more(server):
+    Client(server).lease.take()
+    server.now += 3600
+    second = Client(server)
+
+    second.lease.take()
+
+    assert second.slept <= lease.RENEW_AFTER + 2 * lease.LOOK_AGAIN
+
+
+def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monkeypatch):
+    first = Client(server, machine="here")
+    first.lease.take()
+    monkeypatch.setattr(Process, "has_ended", lambda process: False)
+    second = Client(server, machine="here")
+
+    with pytest.raises(RolloutError, match="another task is at work"):
+        second.lease.take()
+
+    assert second.slept == 0
+
+
+def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server):
+    first = Client(server, machine="here")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        first.lease._process = first.lease._process._replace(pid=str(process.pid), started=lease._started(str(process.pid)))
+        first.lease.take()
+        with pytest.raises(RolloutError, match="another task is at work"):
+            Client(server, machine="here").lease.take()
+        process.kill()
+        process.wait()
+
+    second = Client(server, machine="here")
+    second.lease.take()
+
+    assert second.slept == 0
+
+
+def test_a_process_number_that_is_used_again_is_another_process():
+    mine = Process.mine()
+
+    assert Process.from_text(str(mine)) == mine and mine.pid in str(mine)
+    assert mine._replace(pid="1", started="another time").has_ended()
+    assert not mine._replace(pid="1", started=lease._started("1")).has_ended()
+
+
+def test_it_waits_for_a_holder_at_work_until_it_ends(server):
+    first = Client(server)
+    first.lease.take()
+
+    def work():
+        if second.slept < 40:
+            first.works()
+        elif second.slept == 40:
+            first.lease.release()
+
+    second = Client(server, lock_timeout=60, others=work)
+    second.lease.take()
+
+    assert 40 <= second.slept <= 41
+
+
+def test_the_wait_for_a_holder_at_work_ends(server):
+    first = Client(server)
+    first.lease.take()
+    second = Client(server, lock_timeout=30, others=first.works)
+
+    with pytest.raises(RolloutError, match="another task is at work"):
+        second.lease.take()
+
+    assert 30 <= second.slept <= 31
+
+
+def test_a_lease_of_somebody_else_for_an_hour_is_an_error_and_no_hour(server):
+    Client(server).lease.take()
+    server.leases[NAME]["spec"] |= {"leaseDurationSeconds": 3600, "holderIdentity": "somebody"}
+
+    with pytest.raises(RolloutError, match="another task is at work: somebody"):
+        Client(server).lease.take()
+
+
+def test_a_lease_that_can_never_be_taken_is_an_error(server):
+    server.put_lease = lambda it: None
+
+    with pytest.raises(RolloutError, match="cannot be taken: somebody else is always faster"):
+        Client(server).lease.take()
+
+
+def test_a_signal_ends_the_wait(server):
+    Client(server).lease.take()
+    second = Client(server, others=lambda: setattr(second, "reason", "SIGTERM"))
+
+    with pytest.raises(RolloutError, match=r"stopped \(SIGTERM\) before anything was changed"):
+        second.lease.take()
+
+
+def test_it_is_renewed_in_time_and_not_at_every_turn(server):
+    client = Client(server)
+    client.lease.take()
+    for _turn in range(40):
+        client.later(0.1)
+        client.lease.keep()
+
+    assert server.version in (2, 3)
+    assert server.leases[NAME]["spec"]["acquireTime"] < server.leases[NAME]["spec"]["renewTime"]
+
+
+def test_a_driver_that_has_lost_it_stops(server):
+    first, second = Client(server), Client(server)
+    first.lease.take()
+    first.later(DURATION + 1)
+    second.lease.take()
+
+    with pytest.raises(RolloutError) as error:
+        first.lease.keep()
+    first.lease.release()
+
+    assert "has taken over" in error.value.what and server.leases[NAME]["metadata"]["annotations"]
+    second.later(lease.RENEW_AFTER)
+    second.lease.keep()
+
+
+def test_a_lease_that_somebody_deletes_or_touches_is_held_again(server):
+    client = Client(server)
+    client.lease.take()
+    for spoil in (server.leases.clear,
+                  lambda: server.leases[NAME]["metadata"].update(resourceVersion="7", labels={"a": "b"})):
+        spoil()
+        client.later(lease.RENEW_AFTER)
+        client.lease.keep()
+        assert lease._process(server.leases[NAME]) == client.lease._process
+
+
+def test_the_name_of_a_lease_fits():
+    from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import lease_name
+
+    long, other = "a" * 253, "a" * 252 + "b"
+
+    assert len(lease_name(long)) <= 253 and lease_name(long) != lease_name(other)

@@ -13,6 +13,7 @@ of what a converged task costs, a tenth is the question itself, the rest is pack
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import secrets
 import sys
@@ -20,7 +21,6 @@ import typing as t
 
 from ansible import constants as C
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible.module_utils.common.parameters import remove_values
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
@@ -85,24 +85,14 @@ class ActionModule(ActionBase):
     def _look(self) -> dict[str, t.Any] | None:
         """The result of a task that needs no write and no wait; None leaves everything to the module."""
         from ansible_collections.baton.kubernetes.plugins.module_utils import task
-        from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
-        from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
-        from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
         try:
             with contextlib.chdir(self._loader.get_basedir()):  # as core has it for the module
-                arguments = json.loads(json.dumps(self._task.args))
-                valid = ArgumentSpecValidator(connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC).validate(arguments)
-                if valid.error_messages:
+                valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(json.loads(json.dumps(self._task.args)))
+                if valid.error_messages or valid._warnings:
                     return None
-                params = valid.validated_parameters
-                no_log = valid._no_log_values | connection.secrets(params)
-                try:
-                    result = task.look(params, diff=self._task.diff)
-                except RolloutError as error:
-                    result = error.as_result() | {"failed": True}
-                result.pop("warnings", None)  # there are none before a change
-                return remove_values(result, no_log)
+                look = functools.partial(task.update, diff=self._task.diff, only_look=True)
+                return task.answer(look, valid.validated_parameters, valid._no_log_values, Display().warning)
         except Exception as error:  # whatever it is, the module says it better
             Display().vvv(f"left to the module: {error!r}")
             return None

@@ -6,27 +6,28 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """What every module here supports, said once."""
+    """What the modules of this collection support, documented once."""
 
     DOCUMENTATION = r"""
 options: {}
 attributes:
   async:
-    description: Can be run with the C(async) keyword.
+    description: Supports the C(async) keyword.
     support: full
   check_mode:
-    description: Can run in check mode and tell what it would do, without changing anything.
+    description: Can run in check mode and return what it would do, without changing anything.
   diff_mode:
-    description: Can show the pod template before and after in diff mode.
+    description: Shows the pod template before and after in diff mode.
   idempotent:
-    description: Can be run again with the same options, without changing anything, once it has done its work.
+    description: Changes nothing when it is run again with the same options.
 """
 
     ACTION_GROUP = r"""
 options: {}
 attributes:
   action_group:
-    description: Use C(group/baton.kubernetes.kubernetes) in C(module_defaults) to set the connection options once.
+    description: Use C(group/baton.kubernetes.kubernetes) in C(module_defaults) to set the connection options for all modules of
+      this collection.
     support: full
     membership:
       - baton.kubernetes.kubernetes

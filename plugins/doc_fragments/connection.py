@@ -6,85 +6,86 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """How to reach the API server; names and environment variables are those of kubernetes.core."""
+    """How to connect to the API server; option names and environment variables are those of kubernetes.core."""
 
     DOCUMENTATION = r"""
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig file, or its content as a dictionary or as text.
-      - Without it, and without O(host) and credentials, the configuration of the pod that the task runs in is used,
-        then the file that E(KUBECONFIG) names, then C(~/.kube/config).
-      - Can also be given by the environment variable E(K8S_AUTH_KUBECONFIG).
+      - Path of a kubeconfig file, or the content of one as a dictionary or as text.
+      - By default, and if neither O(host) nor credentials are given, the task uses the service account of the pod that it runs in,
+        or else the file named by E(KUBECONFIG), or else C(~/.kube/config).
+      - Can also be set with the environment variable E(K8S_AUTH_KUBECONFIG).
     type: raw
   context:
     description:
-      - Name of a context of the kubeconfig; the current one by default.
-      - Can also be given by the environment variable E(K8S_AUTH_CONTEXT).
+      - Name of the context in the kubeconfig to use. By default, the kubeconfig's current context.
+      - Can also be set with the environment variable E(K8S_AUTH_CONTEXT).
     type: str
   host:
     description:
-      - URL of the API server.
-      - Can also be given by the environment variable E(K8S_AUTH_HOST).
+      - URL of the API server, such as V(https://api.example.com:6443). By default, the one in the kubeconfig.
+      - Can also be set with the environment variable E(K8S_AUTH_HOST).
     type: str
   api_key:
     description:
-      - Bearer token.
-      - Can also be given by the environment variable E(K8S_AUTH_API_KEY).
+      - Bearer token to authenticate with.
+      - Can also be set with the environment variable E(K8S_AUTH_API_KEY).
     type: str
   username:
     description:
-      - User for HTTP basic authentication, where something before the API server accepts it.
-      - Can also be given by the environment variable E(K8S_AUTH_USERNAME).
+      - User name for HTTP basic authentication. The API server itself does not support this, but a proxy in front of it may.
+      - Can also be set with the environment variable E(K8S_AUTH_USERNAME).
     type: str
   password:
     description:
-      - Password for HTTP basic authentication.
-      - Can also be given by the environment variable E(K8S_AUTH_PASSWORD).
+      - Password for HTTP basic authentication with O(username).
+      - Can also be set with the environment variable E(K8S_AUTH_PASSWORD).
     type: str
   client_cert:
     description:
-      - Path of a client certificate.
-      - Can also be given by the environment variable E(K8S_AUTH_CERT_FILE).
+      - Path of the client certificate to authenticate with, in PEM format.
+      - Can also be set with the environment variable E(K8S_AUTH_CERT_FILE).
     type: path
     aliases: [cert_file]
   client_key:
     description:
-      - Path of the client certificate's key.
-      - Can also be given by the environment variable E(K8S_AUTH_KEY_FILE).
+      - Path of the private key that belongs to O(client_cert), in PEM format.
+      - Can also be set with the environment variable E(K8S_AUTH_KEY_FILE).
     type: path
     aliases: [key_file]
   ca_cert:
     description:
-      - Path of the certificate authority that the API server's certificate is checked with.
-      - Can also be given by the environment variable E(K8S_AUTH_SSL_CA_CERT).
+      - Path of the certificate authority (CA) bundle to verify the API server's certificate with, in PEM format.
+      - Can also be set with the environment variable E(K8S_AUTH_SSL_CA_CERT).
     type: path
     aliases: [ssl_ca_cert]
   validate_certs:
     description:
-      - Whether to check the API server's certificate; V(true) unless the kubeconfig says otherwise.
-      - Can also be given by the environment variable E(K8S_AUTH_VERIFY_SSL).
+      - Whether to verify the API server's certificate. By default V(true), unless the kubeconfig says otherwise.
+      - Can also be set with the environment variable E(K8S_AUTH_VERIFY_SSL).
     type: bool
     aliases: [verify_ssl]
   proxy:
     description:
-      - URL of an HTTP proxy. E(HTTPS_PROXY) and its relatives are used where neither this nor the kubeconfig names one.
-      - Can also be given by the environment variable E(K8S_AUTH_PROXY).
+      - URL of an HTTP proxy to connect through. By default, the one in the kubeconfig, or else the one set with E(HTTPS_PROXY) and
+        similar environment variables.
+      - Can also be set with the environment variable E(K8S_AUTH_PROXY).
     type: str
   no_proxy:
     description:
-      - Hosts, domains and networks that are reached without the proxy, separated by commas.
-      - Can also be given by the environment variable E(K8S_AUTH_NO_PROXY).
+      - Comma-separated list of hosts, domains and networks to connect to without a proxy.
+      - Can also be set with the environment variable E(K8S_AUTH_NO_PROXY).
     type: str
   impersonate_user:
     description:
-      - User to act as.
-      - Can also be given by the environment variable E(K8S_AUTH_IMPERSONATE_USER).
+      - Name of the user to impersonate.
+      - Can also be set with the environment variable E(K8S_AUTH_IMPERSONATE_USER).
     type: str
   impersonate_groups:
     description:
-      - Groups to act as a member of.
-      - Can also be given by the environment variable E(K8S_AUTH_IMPERSONATE_GROUPS), separated by commas.
+      - Names of the groups to impersonate a member of.
+      - Can also be set with the environment variable E(K8S_AUTH_IMPERSONATE_GROUPS), as a comma-separated list.
     type: list
     elements: str
 requirements:

@@ -6,36 +6,38 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: rollout_report
-short_description: Write what a rollout did as one HTML page
+short_description: Render a report on a rollout as an HTML page
 version_added: 0.1.0
 description:
-  - Renders a page from the results of M(baton.kubernetes.rolling_update), as the role P(baton.kubernetes.image_bump#role) collects
-    them. The page needs nothing from the network.
-  - The picture of the sizes is drawn by the Python package C(drawsvg). Without it the page has the figures only, and says so.
-  - Every text is escaped, also what comes from the cluster. M(ansible.builtin.template) would not do that, whatever the template
-    says of Jinja2's C(autoescape).
+  - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update), in the form in which the role
+    P(baton.kubernetes.image_bump#role) collects them.
+  - The chart of the controllers' sizes is drawn with the Python package C(drawsvg). Without it, the page only has the figures, and
+    says so.
+  - All text is HTML-escaped, including what comes from the cluster. M(ansible.builtin.template) does not do that, even if the
+    template asks for Jinja2's C(autoescape).
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 requirements:
-  - drawsvg >= 2 (for the picture)
+  - drawsvg >= 2 (for the chart)
 positional: template
 options:
   _input:
     description:
-      - What there is to tell. C(name), C(namespace), C(image), C(outcome), C(message), C(started), C(ended), C(user), C(host),
-        C(stages), a list of C(stage), C(started), C(ended), C(outcome), C(checks), and C(results), the results of the module in
-        order. Whatever is missing is shown as not known.
+      - What to report, as a dictionary with the keys C(name), C(namespace), C(image), C(outcome), C(message), C(started),
+        C(ended), C(user), C(host), C(stages) and C(results). Anything missing is shown as not known.
+      - C(stages) is a list of dictionaries with the keys C(stage), C(started), C(ended), C(outcome) and C(checks).
+      - C(results) is a list of results of M(baton.kubernetes.rolling_update), in the order in which they were returned.
     type: dict
     required: true
   template:
     description:
-      - Path of the page's template, on the controller.
+      - Path of the Jinja2 template of the page, on the Ansible controller.
     type: path
     required: true
 """
 
 EXAMPLES = r"""
-- name: Write a page about an update
+- name: Write a report on an update
   ansible.builtin.copy:
     content: "{{ {'name': 'foo', 'results': [update]} | baton.kubernetes.rollout_report(template) }}"
     dest: foo.html
@@ -46,7 +48,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The page.
+  description: The HTML page.
   type: str
 """
 

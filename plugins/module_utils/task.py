@@ -2,109 +2,134 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the modules share: a task's parameters in, a result out. Everything here is wiring."""
+"""The one way from a task's options to its result, for both modules and the action plugin. Everything here is wiring."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import typing as t
 
-from .cluster.connection import Connection
-from .cluster.gateway import KubernetesGateway
+from ansible.module_utils.common.parameters import remove_values
+
+from .cluster import connection
+from .cluster.kubernetes import KubernetesGateway
 from .explain import report
-from .flows.stepped import history
-from .model import identity
-from .model.kinds import Kind
-from .model.observed import Controller, Observed, observe
-from .model.request import Request, State
+from .flows.choice import choose
+from .flows.flow import Flow, Standing
+from .model import options
+from .model.errors import RolloutError
+from .model.fields import Json
+from .model.marks import HISTORY
+from .model.observed import Controller
+from .model.options import request_from
+from .model.request import Request
 from .run import driver, fleet
 from .run.caller import Caller
+from .run.clock import Clock
 
-Json = dict[str, t.Any]
+#: The options of the modules rolling_update and rolling_update_info.
+UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
+INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
+    name=dict(type="str"), namespace=dict(type="str", default="default"), pods=dict(type="bool", default=False),
+    kind=options.ARGUMENT_SPEC["kind"])
 
 
-def update(params: Json, check_mode: bool, diff: bool) -> Json:
-    """Carry out the task of the module rolling_update. Raises RolloutError."""
-    many, request, gateway = _open(params)
+def answer(work: t.Callable[[Json], Json | None], params: Json, no_log: set[str], warn: t.Callable[[str], None]) -> Json | None:
+    """The result of a task: what update() or info() says of its parameters, an error of theirs included, without any secret.
+
+    no_log has the values of the options that are never shown; warn is called for each warning. None where the work returns it.
+    """
     try:
-        if check_mode and many:
-            result = fleet.simulate(many, many.requests(params, gateway), gateway)
+        result = work(params)
+    except RolloutError as error:
+        result = error.as_result() | {"failed": True}
+    if result is None:
+        return None
+    kept = {key: value for key, value in result.items() if isinstance(value, bool)}  # as AnsibleModule has it
+    shown = remove_values(result, no_log | connection.secrets(params)) | kept
+    for warning in shown.pop("warnings", ()):
+        warn(warning)
+    return t.cast(Json, shown)
+
+
+def end(module: t.Any, work: t.Callable[[Json], Json]) -> t.NoReturn:
+    """The end of a module (an AnsibleModule): its answer, and nothing secret in what AnsibleModule adds to it."""
+    module.no_log_values |= connection.secrets(module.params)
+    result = t.cast(Json, answer(work, module.params, module.no_log_values, module.warn))
+    (module.fail_json if result.get("failed") else module.exit_json)(**result)
+
+
+def update(params: Json, check_mode: bool = False, diff: bool = False, only_look: bool = False) -> Json | None:
+    """Carry out the task of the module rolling_update. Raises RolloutError.
+
+    only_look: write nothing and wait for nothing, and return None if that is not enough.
+    """
+    many = fleet.Fleet.from_params(params)
+    # What is wrong is said before anything is asked.
+    wish = request_from({**params, "name": params.get("name") or "any"})
+    clock = Clock()
+    flow = choose(wish)
+    with contextlib.closing(_gateway(params, wish, flow, watches_pods=many is None)) as gateway:
+        requests = many.requests(params, gateway) if many else []
+        if only_look:
+            result = fleet.look(flow, many, requests, gateway, clock) if many else driver.look(flow, wish, gateway, clock)
         elif check_mode:
-            result = driver.simulate(request, gateway)
+            result = fleet.simulate(flow, many, requests, gateway, clock) if many else driver.simulate(flow, wish, gateway)
         else:
             with Caller() as it:
-                result = (fleet.run(many, many.requests(params, gateway), gateway, driver.Clock(), it.say, it.reason_to_stop)
-                          if many else driver.run(request, gateway, driver.Clock(), it.say, it.reason_to_stop))
-    finally:
-        gateway.close()
-    return t.cast(Json, _with_diff(result, diff))
-
-
-def look(params: Json, diff: bool) -> Json | None:
-    """The result of a task of the module rolling_update that has nothing to do; None if something must be written or waited for.
-
-    Raises RolloutError.
-    """
-    many, request, gateway = _open(params)
-    if many:
-        return _with_diff(fleet.look(many, many.requests(params, gateway), gateway, driver.Clock()), diff)
-    return _with_diff(driver.look(request, gateway, driver.Clock()), diff)
-
-
-def _open(params: Json) -> tuple[fleet.Fleet | None, Request, KubernetesGateway]:
-    """Whether the task is for many controllers, what it wants of one, and its way to the API server."""
-    many = fleet.Fleet.from_params(params)
-    request = Request.from_params({**params, "name": params.get("name") or "any"})  # what is wrong is said before anything is asked
-    connection = Connection(params, os.environ)
-    return many, request, KubernetesGateway(connection, request.namespace, request.kind, watches_pods=many is None)
+                result = (fleet.run(flow, many, requests, gateway, clock, it.say, it.reason_to_stop) if many
+                          else driver.run(flow, wish, gateway, clock, it.say, it.reason_to_stop))
+    if result and not diff:
+        del result["diff"]
+    return result
 
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
-    namespace, name = params["namespace"] or "default", params["name"]  # "": an empty answer of an AWX survey
-    kind = Kind(params["kind"] or Kind.REPLICATION_CONTROLLER)
-    # Refuses what is no name.
-    Request.from_params({"name": name or "any", "namespace": namespace, "state": State.ROLLED_BACK})
-    gateway = KubernetesGateway(Connection(params, os.environ), namespace, kind)
-    controllers, sets = gateway.controllers(), gateway.replica_sets()
+    name = params["name"]
+    given = {"name": name or "any", "namespace": params["namespace"], "kind": params["kind"], "state": "rolled_back"}
+    wish = request_from(given)
+    flow = choose(wish)
+    with contextlib.closing(_gateway(params, wish, flow)) as gateway:
+        return {"changed": False, "rollouts": _rollouts(flow, wish, gateway, name, params.get("pods", False))}
+
+
+def _gateway(params: Json, wish: Request, flow: Flow, watches_pods: bool = True) -> KubernetesGateway:
+    return KubernetesGateway(connection.Connection(params, os.environ), wish.namespace, flow.watches, watches_pods)
+
+
+def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, name: str | None, with_pods: bool) -> list[Json]:
+    """The rollout of one controller, or of all."""
+    controllers = gateway.controllers()
     successors = {it.name: it.partner for it in controllers.values() if it.is_successor and it.partner}
-    # A Deployment's ReplicaSets are no controllers of their own.
-    shown = [name] if name else [each for each, it in controllers.items() if kind is not Kind.REPLICA_SET or not it.owner]
+    shown = [name] if name else [each for each, it in controllers.items() if not (it.owner and it.kind.is_made_by_others)]
     names = sorted({successors.get(each, each) for each in shown})
+    kept = _kept(flow, wish, gateway, controllers.get(names[0]) if name and names else None)
     rollouts = []
-    kept = _kept(gateway, controllers.get(names[0]) if name and names else None)
     for each in names:
-        seen = observe(controllers, Request(each, namespace, State.ROLLED_BACK, kind), sets)
+        request = dataclasses.replace(wish, name=each)
+        seen = flow.find(request, gateway)
         if seen.primary or seen.successor:
-            if seen.primary and kind is not Kind.DEPLOYMENT:
-                own = kept.get(seen.primary.uid, [])
-                seen = dataclasses.replace(seen, history=history.revisions(seen.primary, own, identity.DEPLOYMENT_LABEL))
-            pods = {"pods": _pods(gateway, seen)} if params.get("pods") else {}
-            rollouts.append({"name": each, **report.rollout(seen), **report.commands(seen, namespace),
-                             "history": report.history(seen), **pods})
-    return {"changed": False, "rollouts": rollouts}
+            standing = flow.standing(request, seen)
+            resume, rollback = flow.commands(request, seen)
+            pods = {"pods": _pods(gateway, standing)} if with_pods else {}
+            past = flow.past(seen, kept.get(seen.primary.uid, []) if seen.primary else [])
+            rollouts.append({"name": each, **report.rollout(standing), "resume_command": resume, "rollback_command": rollback,
+                             "history": report.history(past), **pods})
+    return rollouts
 
 
-def _kept(gateway: KubernetesGateway, only: Controller | None) -> dict[str, list[Json]]:
+def _kept(flow: Flow, wish: Request, gateway: KubernetesGateway, only: Controller | None) -> dict[str, list[Json]]:
     """The ControllerRevisions of one controller, or of all, by its uid; none where they may not be seen."""
-    if gateway.kind is Kind.DEPLOYMENT:
-        return {}
     kept: dict[str, list[Json]] = {}
-    for item in gateway.revisions([only.uid] if only else []) or []:
-        kept.setdefault(item["metadata"]["labels"][identity.HISTORY], []).append(item)
+    for item in (gateway.revisions([only.uid] if only else []) or []) if flow.wishes(wish) else ():
+        kept.setdefault(item["metadata"]["labels"][HISTORY], []).append(item)
     return kept
 
 
-def _pods(gateway: KubernetesGateway, seen: Observed) -> list[Json]:
+def _pods(gateway: KubernetesGateway, standing: Standing) -> list[Json]:
     """The pods of a controller and of its successor, those that are going left out."""
-    owners = (seen.successor, *(it for it in seen.sets if it.current and it is not seen.successor),
-              None if seen.sets else seen.primary)
-    return [report.pod(item, is_new=it is seen.successor) for it in owners if it for item in gateway.pods(it)
+    return [report.pod(item, is_new) for it, is_new in standing.holders for item in gateway.pods(it)
             if "deletionTimestamp" not in item["metadata"]]
-
-
-def _with_diff(result: Json | None, diff: bool) -> Json | None:
-    if result and not diff:
-        del result["diff"]
-    return result

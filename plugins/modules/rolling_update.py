@@ -7,13 +7,15 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rolling_update
-short_description: Roll a ReplicationController or a Deployment from one pod template to another, resumably
+short_description: Roll a ReplicationController, ReplicaSet or Deployment to another pod template, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController or a Deployment step by step by pods with another image or template, without
-    losing a pod, a request or the controller itself.
-  - The task may be killed at any moment. Run it again and it goes on from where the cluster stands.
-  - Needs nothing in the cluster. What it must remember stands on the controllers themselves, as annotations.
+  - Replaces the pods of a ReplicationController, a ReplicaSet or a Deployment step by step with pods that run another image or
+    template, without losing a pod, a request or the controller itself.
+  - The task may be killed at any moment. Run it again, and it carries on from wherever the update has got to.
+  - Nothing has to be installed in the cluster. What the update must remember is kept in annotations on the controllers themselves.
+  - In these options, I(the controller) is the one that you name, and I(its successor) is the one that owns the new pods while an
+    update is in progress.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -23,244 +25,270 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: RV(steps) are planned by the same planner on a simulated cluster that starts as the real one stands.
+    details: RV(steps) are planned by the same code, on a simulated cluster that starts in the state of the real one.
   diff_mode:
     support: full
   idempotent:
     support: partial
-    details: O(state=restarted) replaces all pods each time it is asked for.
+    details: O(state=restarted) replaces all pods each time it is requested.
 options:
   name:
     description:
-      - Name of the controller. Exactly one of O(name), O(names) and O(label_selectors) says what is rolled.
+      - Name of the controller to roll. Give exactly one of O(name), O(names) and O(label_selectors).
     type: str
   names:
     description:
-      - Names of several controllers, rolled in this order, at most O(concurrency) at once.
+      - Names of several controllers to roll, started in this order, at most O(concurrency) at a time.
     type: list
     elements: str
   label_selectors:
     description:
-      - Label selectors that all must match; each controller of the kind in the namespace that does is rolled.
-      - With O(image) and no O(container), those that do not run another image of the same repository are skipped; with
-        O(state=rolled_back), those that no update is in progress of.
+      - Label selectors in the syntax of C(kubectl -l). Every controller of O(kind) in O(namespace) that matches all of them is
+        rolled.
+      - With O(image) but no O(container), controllers that do not run an image from the same repository are skipped. With
+        O(state=rolled_back), controllers that have no update in progress are skipped.
     type: list
     elements: str
   concurrency:
     description:
-      - How many of several controllers are rolled at the same time.
+      - How many controllers to roll at the same time, with O(names) or O(label_selectors).
     type: int
     default: 5
   max_failures:
     description:
-      - How many of several controllers may fail, as a number or a percentage (rounded down). When there are more, no further one
-        is begun; those that have begun go on to their end. The task fails if any of them fails.
+      - With O(names) or O(label_selectors), how many controllers may fail without keeping the others from being started, as a
+        number or as a percentage of all of them (rounded down). Once more than that have failed, no further ones are started, and
+        those already started run to their end. By default, the first failure is one too many.
+      - The task fails if any controller fails, whatever this is set to.
     type: str
     default: "0"
   order_annotation:
     description:
-      - Key of an annotation on the controllers whose value is their place in the order. Numbers come first, then texts, then
-        those without it, each in the order of O(names) or by name.
-      - It orders the beginnings. One is not waited for before the next one is begun, unless O(concurrency) is 1.
+      - Key of an annotation that gives each controller its place in the order, with O(names) or O(label_selectors). Controllers
+        whose value is a number come first, then those with any other text, then those without the annotation. Ties are in the
+        order of O(names), or sorted by name.
+      - This is the order in which controllers are started. Unless O(concurrency) is 1, one may start before the previous one has
+        finished.
     type: str
   namespace:
     description:
-      - Their namespace.
+      - Namespace of the controllers.
     type: str
     default: default
   kind:
     description:
-      - Its kind.
-      - A V(ReplicaSet) is one of its own, not that of a Deployment. Its selector cannot be changed, so that without O(next_name) it
-        has to match the new pods as it is.
-      - A V(Deployment) is stepped by the server's own controller. This module gives it the template, watches, explains, and goes
-        back; with O(pause_at) it stands exactly there. O(next_name), O(max_steps) and O(update_period) are not for it.
+      - The kind of the controllers.
+      - V(ReplicaSet) is for ReplicaSets that do not belong to a Deployment. The selector of a ReplicaSet cannot be changed, so
+        without O(next_name) the present selector has to match the new pods.
+      - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module changes the template, watches,
+        explains what goes wrong, rolls back, and pauses exactly at O(pause_at). O(next_name), O(max_steps) and O(update_period)
+        cannot be used with it.
     type: str
     choices: [ReplicationController, ReplicaSet, Deployment]
     default: ReplicationController
   state:
     description:
-      - V(updated) brings the controller's pods to the wanted template. An interrupted update goes on, also one that was being
+      - V(updated) brings the pods to the template that the task asks for. An interrupted update is resumed, even if it was being
         rolled back.
-      - V(rolled_back) undoes an update in progress, an interrupted one as well. What the pods were to become is then ignored, so
-        that the same task can be given with another O(state).
-      - V(restarted) replaces all pods by new ones from the same template.
-      - V(migrated) makes the pods of a ReplicationController those of a Deployment of the same name, without creating, deleting or
-        restarting one. O(max_surge) and O(max_unavailable) become its strategy if one of them is given.
+      - V(rolled_back) undoes the update in progress, including an interrupted one. Options that say what the pods should become
+        are ignored, so you can repeat the same task with only O(state) changed.
+      - V(restarted) replaces all pods with new ones from the same template.
+      - V(migrated) turns a ReplicationController into a Deployment of the same name that owns the same pods. No pod is created,
+        deleted or restarted. If O(max_surge) or O(max_unavailable) is given, it becomes part of the Deployment's update strategy.
     type: str
     choices: [updated, rolled_back, restarted, migrated]
     default: updated
   to_kind:
     description:
-      - With O(state=migrated), what becomes of the controller.
+      - The kind that the controller is turned into. Required with O(state=migrated), and only allowed with it.
     type: str
     choices: [Deployment]
   release_owner:
     description:
-      - With O(state=migrated), whether a controller that another object controls (an OpenShift DeploymentConfig) may be taken from
-        it. See to it first that this object does nothing any more, since it would make another controller.
+      - Whether O(state=migrated) may take a controller away from the object that controls it, such as an OpenShift
+        DeploymentConfig. Stop that object first, or it will create another controller.
     type: bool
     default: false
   image:
     description:
-      - The new image. Exactly one of O(image), O(images), O(template), O(definition) and O(src) says what changes.
+      - The new image. Give exactly one of O(image), O(images), O(template), O(definition) and O(src) to say what changes.
     type: str
   container:
     description:
-      - The container that gets O(image). Needed only where it is not clear.
-      - The only container is chosen, or else the only one that runs an image of the same repository now.
+      - Name of the container that gets O(image).
+      - By default, it is the only container of the pod, or else the only one that currently runs an image from the same
+        repository. The task fails if that leaves more than one to choose from.
     type: str
   images:
     description:
-      - New images by container name, for several containers at once. Init containers can be named too.
+      - New images as a dictionary from container name to image, to change several containers at once. Init containers can be
+        included.
     type: dict
   template:
     description:
-      - A partial pod template. The API server merges it over the present one (strategic merge patch).
+      - A partial pod template, which the API server merges into the current one (strategic merge patch).
     type: dict
   definition:
     description:
-      - A whole next ReplicationController, as text or as a dictionary, as C(kubectl rolling-update -f) took it.
-      - Its name is used as O(next_name). Without a name, the present controller stays, under its own.
-      - The size is the present one's, whatever the definition says.
-      - With O(kind=Deployment) it is a Deployment of the same name, of which the pod template counts and nothing else.
+      - A complete manifest of the new controller, as text or as a dictionary, like the file that C(kubectl rolling-update -f)
+        took.
+      - The name in the manifest is used as O(next_name). If it has no name, the controller keeps its own.
+      - The number of replicas in the manifest is ignored; the update keeps the current size.
+      - With O(kind=Deployment), the manifest must be a Deployment of the same name, and only its pod template is used.
     type: raw
   src:
     description:
-      - Path of a file with a O(definition), on the machine that the task runs on.
+      - Path of a YAML or JSON file that contains a O(definition), on the machine where the task runs.
     type: path
   next_name:
     description:
-      - Name for the controller of the new pods. The present controller is then deleted at the end, and this one stays.
-      - Without it, the new pods' controller has a name of its own during the update, and at the end its pods are
-        handed over to the present controller.
+      - Name for the successor, which then replaces the controller for good. The controller is deleted at the end of the update.
+      - By default, the successor is temporary. Its name is the controller's name with a hash added, and at the end of the update
+        it hands its pods over to the controller and is deleted.
     type: str
   to_revision:
     description:
-      - With O(state=rolled_back), the number of the revision to go back to, also after an update has ended.
-        M(baton.kubernetes.rolling_update_info) lists them. Its template has a new number then.
-      - For a ReplicationController it is an update to that template. One to another template that is in progress is rolled back
-        first.
+      - Number of the revision to return to with O(state=rolled_back). This also works when no update is in progress. Revisions are
+        listed by M(baton.kubernetes.rolling_update_info). The template gets a new number when it comes back into use.
+      - For a ReplicationController or a ReplicaSet, this is an update to the template of that revision. An update in progress to
+        any other template is rolled back first.
+      - By default, O(state=rolled_back) undoes the update in progress.
     type: int
   revision_history_limit:
     description:
-      - How many templates of before are kept of a ReplicationController, each in a ControllerRevision (C(apps/v1)), to go back to
-        with O(to_revision). Older ones are deleted. With V(0) the template of before is not kept.
-      - Where ControllerRevisions may not be written, the update goes on without and warns.
-      - The server keeps the history of a Deployment, and its C(revisionHistoryLimit) says how much of it.
+      - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that O(to_revision) can return to them.
+        Each is stored in a ControllerRevision (C(apps/v1)). The oldest are deleted first. With V(0), previous templates are not
+        kept.
+      - If the task is not allowed to write ControllerRevisions, it warns and carries on without them.
+      - The history of a Deployment is kept by the cluster, up to the Deployment's own C(revisionHistoryLimit).
     type: int
     default: 10
   deployment_label_key:
     description:
-      - Key of the label that tells the old pods from the new ones. Those of a Deployment have one by the server.
+      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment), where the cluster
+        adds a label of its own.
     type: str
     default: kubernetes.io/deployment
   max_surge:
     description:
-      - Replicas over the present size that may exist during the update, as a number or a percentage (rounded up).
-      - V(1) by default. A Deployment goes by its own strategy if neither this nor O(max_unavailable) is given, and has it back
-        after the update.
+      - How many replicas may exist above the current size during the update, as a number or as a percentage of that size (rounded
+        up).
+      - V(1) by default. A Deployment's own update strategy is used instead if neither this nor O(max_unavailable) is given; if one
+        of them is, the strategy is restored after the update.
     type: str
   max_unavailable:
     description:
-      - Replicas under the present size that may be unavailable during the update, as a number or a percentage (rounded down).
-      - V(0) by default, for a Deployment only if O(max_surge) is given.
+      - How many replicas below the current size may be unavailable during the update, as a number or as a percentage of that size
+        (rounded down).
+      - V(0) by default. For a Deployment, that default only applies if O(max_surge) is given; otherwise the Deployment's own
+        update strategy is used.
     type: str
   min_ready_seconds:
     description:
-      - Seconds that a new pod must be ready to count as available. The controller's own value by default.
-      - Takes effect when the update begins and stays on the controller.
+      - Seconds for which a new pod must have been ready before it counts as available. By default, the value that the controller
+        already has.
+      - Applied when an update begins, and kept on the controller afterwards.
     type: int
   update_period:
     description:
-      - Seconds to pause between two turns of the update.
+      - Seconds to pause between one round of scaling and the next. By default, the next round starts as soon as the new pods are
+        available.
     type: float
     default: 0
   progress_deadline:
     description:
-      - Seconds without any progress after which the task fails. Another available pod is progress.
-      - Nothing is undone then. Run the task again to go on, or with O(state=rolled_back) to go back.
+      - Seconds without progress after which the task fails. Progress is a step taken, or another pod that becomes available.
+      - Nothing is undone. Run the task again to carry on, or run it with O(state=rolled_back) to go back.
     type: float
     default: 600
   timeout:
     description:
-      - Seconds for the whole task. No limit by default; O(progress_deadline) always holds.
+      - Seconds after which the task fails, however much progress it makes. No limit by default, but O(progress_deadline) always
+        applies.
     type: float
   failure_grace:
     description:
-      - Seconds that a cause which waiting does not cure must last before the task fails (an image that cannot be pulled, a
-        container that crashes, a missing ConfigMap).
-      - Causes that may go away by themselves (no room on any node, a readiness probe that fails) are shown, and are no progress.
+      - Seconds for which a problem that waiting cannot cure must persist before the task fails, for example an image that cannot
+        be pulled, a container that keeps crashing, or a missing ConfigMap.
+      - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe, are shown while the task waits,
+        and only count towards O(progress_deadline).
     type: float
     default: 10
   on_failure:
     description:
-      - What to do when the new pods do not become available, be it by a cause that waiting does not cure, by
-        O(progress_deadline) or by O(timeout).
-      - V(stop) leaves the update where it stands, so that it can go on. V(rollback) undoes it. The task fails in both cases.
-      - Nothing is undone once the handover has begun, as all new pods were available then.
+      - What to do if the new pods do not become available, whether the task gives up because of O(failure_grace),
+        O(progress_deadline) or O(timeout).
+      - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The task fails in both cases.
+      - Nothing is undone once the handover has begun, because all new pods were available by then.
     type: str
     choices: [stop, rollback]
     default: stop
   pause_at:
     description:
-      - End the task well when there are that many new pods, as a number or a percentage of the size (rounded up); a canary.
-      - The same task with a higher value, or without one, goes on from there. With O(state=rolled_back) it goes back.
-      - With V(100%) all pods are new, and the handover is still to come.
-      - Pods of a paused Deployment count when they are ready, whatever O(min_ready_seconds) says.
+      - End the task successfully once this many pods are new, as a number or as a percentage of the controller's size (rounded
+        up). Use it for a canary. By default, the update runs to its end.
+      - To carry on, run the same task with a higher value or without this option. To go back, run it with O(state=rolled_back).
+      - At V(100%), all pods are new, but the handover has not begun.
+      - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds) is.
     type: str
   max_steps:
     description:
-      - End the task well after that many changes of a size, when their pods are available. No limit by default.
+      - End the task successfully after the controllers have been scaled this many times and the resulting pods are available. No
+        limit by default.
     type: int
   autoscaler:
     description:
-      - What to do with a HorizontalPodAutoscaler that scales the controller, since it would fight the update.
-      - V(freeze) lets it do nothing while the update lasts (selectPolicy Disabled both ways, minReplicas 1) and restores it before
-        the update's last step, or when the task fails. What it had before stands in an annotation on it, so that a later task
-        restores it if this one is killed. It stays frozen during a pause.
-      - V(refuse) fails before the first change. V(ignore) lets it meddle.
+      - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere with the update.
+      - V(freeze) disables its scaling during the update (C(selectPolicy=Disabled) in both directions, C(minReplicas=1)), and
+        restores it before the last step, or when the task fails because pods do not become available. The previous settings are
+        kept in an annotation on the autoscaler, so that if this task is killed, a later one can restore them. The autoscaler stays
+        frozen while an update is paused.
+      - V(refuse) fails before anything is changed. V(ignore) leaves the autoscaler alone.
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze
   return_sizes:
     description:
-      - Whether RV(sizes) tells the sizes over time, for a picture of the update such as the role image_bump has in its report.
+      - Whether to return RV(sizes), the sizes of both controllers over time. The role P(baton.kubernetes.image_bump#role) uses it
+        to draw the update in its report.
     type: bool
     default: false
   record_events:
     description:
-      - Whether to record each step as an Event on the controller, for C(kubectl describe rc); none if that is refused.
-      - Changes of a size that come within a second of each other share one; of many controllers, all steps within ten seconds.
-        Those of the handover at the end are recorded when it is over, so that no pod waits for them.
+      - Whether to record each step as an Event on the controller, which C(kubectl describe) shows. The task carries on without
+        Events if it is not allowed to create them.
+      - Steps that scale the same controller within one second share an Event. With O(names) or O(label_selectors), all steps of a
+        controller within 20 seconds do. Steps of the handover are recorded once it is over, so that they do not slow it down.
     type: bool
     default: true
   lock:
     description:
-      - Whether to hold a Lease (C(coordination.k8s.io/v1), C(baton-kubernetes-<name>)) from before the first change to the end, so
-        that no other task works on the same controller meanwhile. It is deleted at the end.
-      - Set this to V(false) where Leases are not allowed, if nothing else starts a second task for the same controller.
+      - Whether to hold a Lease (C(coordination.k8s.io/v1), named C(baton-kubernetes-<name>)) from before the first change until
+        the end, so that no other task works on the same controller at the same time. The Lease is deleted afterwards.
+      - Set this to V(false) where Leases are not allowed, and make sure by other means that only one task works on the controller.
     type: bool
     default: true
   lock_timeout:
     description:
-      - Seconds to wait while another task works on the same controller. By default the task fails then, and names the other one.
-      - A task that was killed does not count. On the same machine that is known at once, elsewhere up to 15 seconds after its end.
+      - Seconds to wait if another task is already working on the controller. By default, the task fails at once and says who runs
+        the other one.
+      - The Lease of a task that was killed is taken over. On the same machine this happens at once, elsewhere up to 15 seconds
+        after that task ended.
     type: float
     default: 0
   progress:
     description:
-      - Whether to show a line for each step, and for what is waited for, on the terminal (standard error) while the task runs.
-      - Shown where the connection is local or V(ssh), with C(become) if one of the two users is root; never with C(async) or
-        C(no_log), in check mode, or when the output is read as JSON.
-      - Over ssh a task that has shown lines ends when it has not heard of Ansible for 60 seconds, so that it does not go on
-        behind a network that is cut.
+      - Whether to show each step, and what the task is waiting for, as a line on standard error while the task runs.
+      - Lines are shown over the connections C(local) and C(ssh). With C(become), one of the two users has to be root. No lines are
+        shown with C(async) or C(no_log), in check mode, or if the output format is JSON.
+      - Over C(ssh), a task that has shown lines ends if it loses contact with Ansible for 60 seconds, so that it does not carry on
+        unattended when the network is cut.
     type: bool
     default: true
 notes:
-  - The pods serve all the time, and none is ever without a controller. But while they are handed over to the present controller at
-    the end, one that dies is not replaced. That takes about 0.3 seconds for 4 pods and 1 second for 100. With O(next_name) there
-    is no handover.
+  - The pods keep serving throughout, and each of them has a controller at every moment. During the handover at the end of an
+    update, however, a pod that dies is not replaced until the handover is over. That takes about 0.3 seconds for 4 pods, and 1
+    second for 100. There is no handover with O(next_name).
 seealso:
   - module: baton.kubernetes.rolling_update_info
 """
@@ -271,7 +299,7 @@ EXAMPLES = r"""
     name: foo
     image: myimage:v2
 
-- name: Roll faster, a quarter of the pods at a time
+- name: Roll foo faster, a quarter of the pods at a time
   baton.kubernetes.rolling_update:
     name: foo
     namespace: shop
@@ -279,32 +307,32 @@ EXAMPLES = r"""
     max_surge: 25%
     min_ready_seconds: 10
 
-- name: A canary of a tenth of the pods, which goes back by itself if they do not become available
+- name: Update a tenth of the pods as a canary, and roll back if they do not become available
   baton.kubernetes.rolling_update:
     name: foo
     image: myimage:v2
     pause_at: 10%
     on_failure: rollback
 
-- name: The same for a Deployment
+- name: Do the same with a Deployment
   baton.kubernetes.rolling_update:
     name: foo
     kind: Deployment
     image: myimage:v2
     pause_at: 10%
 
-- name: Go back, from wherever the update stands
+- name: Roll back, wherever the update has got to
   baton.kubernetes.rolling_update:
     name: foo
     state: rolled_back
 
-- name: Go back to an earlier template, as rolling_update_info lists them
+- name: Return to one of the earlier templates that rolling_update_info lists
   baton.kubernetes.rolling_update:
     name: foo
     state: rolled_back
     to_revision: 3
 
-- name: Turn a ReplicationController into a Deployment that has the same pods
+- name: Turn a ReplicationController into a Deployment that owns the same pods
   baton.kubernetes.rolling_update:
     name: foo
     state: migrated
@@ -322,7 +350,7 @@ EXAMPLES = r"""
               - name: FEATURE
                 value: "on"
 
-- name: Roll whatever runs an image of that repository, ten at a time, and begin no other one after three failures
+- name: Roll everything that runs an image from this repository, ten at a time, and start no more after three failures
   baton.kubernetes.rolling_update:
     label_selectors:
       - tier=backend
@@ -331,12 +359,12 @@ EXAMPLES = r"""
     concurrency: 10
     max_failures: "2"
 
-- name: Replace the controller by another one, as kubectl rolling-update -f did
+- name: Replace a controller with another one, as kubectl rolling-update -f did
   baton.kubernetes.rolling_update:
     name: foo-v1
     src: foo-v2.yaml
 
-- name: New pods from the same template
+- name: Replace all pods with new ones from the same template
   baton.kubernetes.rolling_update:
     name: foo
     state: restarted
@@ -344,108 +372,76 @@ EXAMPLES = r"""
 
 RETURN = r"""
 msg:
-  description: What has become of the controller, in one sentence; in a failure also why, and what to type next.
+  description: What became of the controller. If the task failed, also the reason, and what to type next.
   returned: always
   type: str
   sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
-results:
-  description: What has become of each of several controllers, in the order in which they were begun.
-  returned: with O(names) or O(label_selectors), once the controllers have been listed
-  type: list
-  elements: dict
-  contains:
-    name:
-      description: Name of the controller.
-      type: str
-    changed:
-      description: Whether anything was changed for it.
-      type: bool
-    failed:
-      description: Whether it failed.
-      type: bool
-    skipped:
-      description: Whether it was left alone; RV(results[].msg) tells why.
-      type: bool
-    msg:
-      description: As RV(msg).
-      type: str
-    steps:
-      description: As RV(steps).
-      type: list
-      elements: dict
-    sizes:
-      description: As RV(sizes).
-      type: list
-      elements: dict
-    rollout:
-      description: As RV(rollout).
-      type: dict
-    failure:
-      description: As RV(failure), where it failed.
-      type: dict
 steps:
-  description: What this task has changed in the cluster, in order. In check mode, what it would change.
-  returned: with O(name), once the controller has been looked at
+  description: What this task changed in the cluster, in order. In check mode, what it would change.
+  returned: with O(name), once the controller has been looked up
   type: list
   elements: dict
-  contains:
+  contains: &steps
     action:
       description:
-        - What was done. V(create), V(scale) and V(delete) a controller; V(annotate) it with where the update stands;
-          V(rename) when the present controller gets the new template, V(restore) what was taken from it for a while or somebody
-          has changed, its size or its template.
-        - V(hand over) pods from one controller to another, each by one patch.
-        - V(freeze) and V(restore) a HorizontalPodAutoscaler, before the first change of a size and before the end.
-        - V(record) a template of before in the history, before it is lost, and forget the oldest one.
-        - V(update) a Deployment's template, V(pace) how far the server's controller may go on with it. Each V(scale) of a
-          ReplicaSet is then the server's.
+        - What was done.
+        - V(create), V(scale) and V(delete) a controller. With O(kind=Deployment), V(scale) is done by the cluster.
+        - V(annotate) a controller with the state of the update.
+        - V(rename) gives the controller the new template, at the beginning of the handover.
+        - V(hand over) pods from one controller to another, each with one patch.
+        - V(restore) a size, a template, or a HorizontalPodAutoscaler that this update, or somebody else, had changed.
+        - V(freeze) a HorizontalPodAutoscaler for the duration of the update.
+        - V(record) the template that is about to be replaced in the history, or remove the oldest one from it.
+        - V(update) the template of a Deployment.
+        - V(pace) sets how far the cluster may go with the update of a Deployment.
       type: str
       choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over, record]
     kind:
-      description: Kind of the object; V(Pod) where pods are handed over.
+      description: Kind of the object that was changed; V(Pod) for V(hand over).
       type: str
     name:
-      description: Name of the object; where pods are handed over, of the controller that gives them.
+      description: Name of the object that was changed; for V(hand over), of the controller that gave up its pods.
       type: str
     from:
-      description: Size, images or marks before; where pods are handed over, their number.
+      description: Size, images by container, or state before the step; the number of pods for V(hand over).
       type: raw
     to:
-      description: Size, images or marks after; where pods are handed over, the name of the controller that gets them.
+      description: Size, images by container, or state after the step; the controller that received the pods for V(hand over).
       type: raw
     at:
-      description: Time of day in RFC 3339.
+      description: When the step was taken, in RFC 3339, UTC.
       type: str
   sample:
     - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at: "2026-11-21T10:00:00Z"}
 sizes:
   description:
-    - The sizes of both controllers each time they were seen to have changed, and at the end, for a picture of the update.
-    - At most 500; of more, every second one is left out, but for the first and the last.
-    - Empty unless O(return_sizes) is set, in check mode, and where there was nothing to do.
-  returned: always, once the controller has been looked at
+    - The sizes of both controllers each time they changed, and at the end of the task, to draw a picture of the update.
+    - At most 500 samples. If there are more, every other one is dropped, except the first and the last.
+    - Empty unless O(return_sizes=true), in check mode, and if there was nothing to do.
+  returned: with O(name), once the controller has been looked up
   type: list
   elements: dict
-  contains:
+  contains: &sizes
     at:
-      description: Time of day in RFC 3339, with milliseconds.
+      description: When the sizes were seen, in RFC 3339 with milliseconds, UTC.
       type: str
     phase:
-      description:
-        - As RV(rollout.phase). While it is V(taking_over), both controllers ask for all pods, and each has a part of them.
+      description: As RV(rollout.phase). While it is V(taking_over), the pods are divided between the two controllers, and both ask
+        for all of them.
       type: str
+      choices: [complete, progressing, paused, taking_over]
     controller:
-      description: The size of the controller.
+      description: Size of the controller; V(null) while it does not exist.
       type: dict
       contains: &size
         replicas:
-          description: Replicas asked for.
+          description: How many pods are asked for.
           type: int
         available:
-          description: Replicas that are available.
+          description: How many pods are available.
           type: int
     next:
-      description: The same of the controller of the new pods, as long as it exists.
+      description: Size of the successor; V(null) while it does not exist.
       type: dict
       contains: *size
   sample:
@@ -454,115 +450,202 @@ sizes:
       controller: {replicas: 5, available: 5}
       next: {replicas: 2, available: 1}
 rollout:
-  description: Where the update stands.
-  returned: with O(name), once the controller has been looked at
+  description: Where the update has got to.
+  returned: with O(name), once the controller has been looked up
   type: dict
-  contains:
+  contains: &rollout
     phase:
-      description: V(complete), V(progressing), V(paused) or V(taking_over).
+      description: V(complete) if no update is in progress; V(taking_over) during the handover.
       type: str
+      choices: [complete, progressing, paused, taking_over]
     direction:
-      description: V(forward) or V(back), while an update is in progress.
+      description: Which way the update in progress is going; V(null) if there is none.
       type: str
+      choices: [forward, back]
     controller:
-      description: Name, uid, replicas, available replicas and images of the controller.
+      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an update, the numbers are those of
+        its old pods.
       type: dict
+      contains: &numbers
+        name:
+          description: Name of the object.
+          type: str
+        uid:
+          description: The C(metadata.uid) of the object.
+          type: str
+        replicas:
+          description: How many pods are asked for.
+          type: int
+        available:
+          description: How many pods are available.
+          type: int
+        images:
+          description: Image of each container, by the name of the container.
+          type: dict
     next:
-      description: The same of the controller of the new pods, while an update is in progress.
+      description: The successor, which owns the new pods; V(null) if no update is in progress. For a Deployment, its new
+        ReplicaSet.
       type: dict
+      contains: *numbers
     desired:
-      description: The number of replicas that the update has to reach.
+      description: How many replicas there will be at the end of the update.
       type: int
     floor:
-      description:
-        - The fewest available replicas that the update allows, and no more than there were when the task began.
+      description: The fewest available replicas that the options allow, or that there were when the task began, if those were
+        fewer.
       type: int
     ceiling:
-      description: The most replicas in all that the update allows.
+      description: The most replicas, old and new, that the options allow.
       type: int
     since:
-      description: When the update began, while it is in progress.
+      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null) if there is none.
       type: str
     last_rollout:
-      description: Outcome, images before and after, and time of the last update, and who has ended it.
+      description: The last update; V(null) while one is in progress, or if none is on record.
       type: dict
+      contains:
+        outcome:
+          description: How the update ended.
+          type: str
+          choices: [updated, rolled_back]
+        from:
+          description: Image of each container before the update, by the name of the container.
+          type: dict
+        to:
+          description: Image of each container after the update, by the name of the container.
+          type: dict
+        time:
+          description: When the update ended, in RFC 3339, UTC.
+          type: str
+        who:
+          description: Who ran the task that ended the update, as C(user@machine). Not recorded for a Deployment.
+          type: str
+        to_revision:
+          description: Number of the revision that a Deployment was returned to, if O(to_revision) was given.
+          type: int
     images:
-      description: Images by container, before this task and after it.
+      description: The images of the controller before and after this task.
       type: dict
+      contains:
+        before:
+          description: Image of each container before, by the name of the container. If the task resumed a handover, before the
+            update.
+          type: dict
+        after:
+          description: Image of each container after, by the name of the container.
+          type: dict
 failure:
-  description: The parts of the error message.
+  description: The parts that make up RV(msg) if the task failed.
   returned: failure
   type: dict
-  contains:
+  contains: &failure
     what:
       description: What failed.
       type: str
     where:
-      description: On which object.
+      description: The object that it failed on, or an empty text.
       type: str
     why:
-      description: The reason, in the cluster's own words.
+      description: The reason, in the cluster's own words, or an empty text.
       type: str
     next_command:
-      description: What to type next.
+      description: What to type next, or an empty text.
       type: str
     causes:
-      description: Why pods do not become available, the most telling cause first; empty in other failures.
+      description: Why pods do not become available, the most significant cause first. Empty if the task failed for another reason.
       type: list
       elements: dict
       contains:
         kind:
-          description: What kind of cause it is, the same word while the cluster's reasons alternate.
+          description: A word for this kind of cause, such as V(image) or V(crash), which stays the same while the reasons that the
+            cluster gives alternate.
           type: str
         reason:
-          description: The cluster's reason, such as V(ImagePullBackOff).
+          description: The reason that the cluster gives, such as V(ImagePullBackOff).
           type: str
         message:
-          description: The cluster's message.
+          description: The message that the cluster gives.
           type: str
         suggestion:
           description: What to look at or type next.
           type: str
         is_fatal:
-          description: Whether waiting does not help.
+          description: Whether waiting cannot help.
           type: bool
+        place:
+          description: Where the cause shows, such as V(pod foo-abc, container web).
+          type: str
         pod:
-          description: A pod that shows it; empty where it is the controller.
+          description: Name of one pod that is affected; empty if the cause lies with the controller.
           type: str
         container:
-          description: Its container, where a log may tell more.
+          description: Name of the container whose log may tell more; empty if no log does.
           type: str
         is_restarted:
-          description: Whether the log is that of the container's previous run.
+          description: Whether RV(failure.causes[].log) is from the previous run of the container.
           type: bool
         pods:
-          description: How many pods show it.
+          description: How many pods are affected.
           type: int
         log:
-          description: The last lines of that log, as far as it may be read.
+          description: The last lines of the container's log; empty if the log cannot be read.
           type: list
           elements: str
+results:
+  description: What became of each controller, in the order in which they were started.
+  returned: with O(names) or O(label_selectors), once the controllers have been listed
+  type: list
+  elements: dict
+  contains:
+    name:
+      description: Name of the controller.
+      type: str
+    changed:
+      description: Whether anything was changed for this controller.
+      type: bool
+    failed:
+      description: Whether this controller failed.
+      type: bool
+    skipped:
+      description: Whether this controller was left alone. RV(results[].msg) says why.
+      type: bool
+    msg:
+      description: As RV(msg), for this controller.
+      type: str
+    steps:
+      description: As RV(steps), for this controller.
+      returned: unless it was skipped, once the controller has been looked up
+      type: list
+      elements: dict
+      contains: *steps
+    sizes:
+      description: As RV(sizes), for this controller.
+      returned: unless it was skipped, once the controller has been looked up
+      type: list
+      elements: dict
+      contains: *sizes
+    rollout:
+      description: As RV(rollout), for this controller.
+      returned: unless it was skipped, once the controller has been looked up
+      type: dict
+      contains: *rollout
+    failure:
+      description: As RV(failure), for this controller.
+      returned: if it failed
+      type: dict
+      contains: *failure
 """
+
+import functools
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC, supports_check_mode=True)
-    module.no_log_values |= connection.secrets(module.params)
-    end = module.exit_json
-    try:
-        result = task.update(module.params, check_mode=module.check_mode, diff=module._diff)
-    except RolloutError as error:
-        result, end = error.as_result(), module.fail_json
-    for warning in result.pop("warnings", ()):
-        module.warn(warning)
-    end(**result)
+    module = AnsibleModule(argument_spec=task.UPDATE_OPTIONS, supports_check_mode=True)
+    task.end(module, functools.partial(task.update, check_mode=module.check_mode, diff=module._diff))
 
 
 if __name__ == "__main__":

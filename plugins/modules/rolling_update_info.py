@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rolling_update_info
-short_description: Tell where the rolling updates of a namespace stand
+short_description: Report the state of the rolling updates in a namespace
 version_added: 0.1.0
 description:
-  - Tells for one controller, or for all of a kind in a namespace, whether an update is in progress, how far it is, and what to
-    type to go on or to go back.
+  - Reports for one controller, or for all of a kind in a namespace, whether an update is in progress, how far it has got, and what
+    to type to carry on or to go back.
 author:
   - baton.kubernetes contributors (@baton-kubernetes)
 extends_documentation_fragment:
@@ -21,7 +21,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: Changes nothing in any mode.
+    details: This module never changes anything.
   diff_mode:
     support: N/A
   idempotent:
@@ -29,16 +29,16 @@ attributes:
 options:
   name:
     description:
-      - Name of the controller; all in the namespace if not given.
+      - Name of the controller to report on. By default, all controllers of O(kind) in O(namespace).
     type: str
   namespace:
     description:
-      - The namespace.
+      - Namespace of the controllers.
     type: str
     default: default
   pods:
     description:
-      - Whether to tell the pods as well, at most 500 of each controller.
+      - Whether to return the pods of each controller and of its successor as well, at most 500 of each.
     type: bool
     default: false
   kind:
@@ -57,7 +57,7 @@ EXAMPLES = r"""
     name: foo
   register: foo
 
-- name: Say what to type where an update is in progress
+- name: Show what to type if an update is in progress
   ansible.builtin.debug:
     msg: "{{ foo.rollouts[0].resume_command }}"
   when: foo.rollouts[0].phase != 'complete'
@@ -65,7 +65,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollouts:
-  description: One entry for each controller, by name. Empty when there is none of that name.
+  description: One entry for each controller, sorted by name. Empty if there is no such controller.
   returned: success
   type: list
   elements: dict
@@ -74,34 +74,96 @@ rollouts:
       description: Name of the controller.
       type: str
     phase:
-      description: V(complete) when no update is in progress, V(progressing), V(paused), or V(taking_over).
+      description: V(complete) if no update is in progress; V(taking_over) during the handover.
       type: str
+      choices: [complete, progressing, paused, taking_over]
     direction:
-      description: V(forward) or V(back), while an update is in progress.
+      description: Which way the update in progress is going; V(null) if there is none.
       type: str
+      choices: [forward, back]
     controller:
-      description: Name, uid, replicas, available replicas and images of the controller; none if somebody deleted it.
+      description: The controller; V(null) if it was deleted. For a Deployment in the middle of an update, the numbers are those of
+        its old pods.
       type: dict
+      contains: &numbers
+        name:
+          description: Name of the object.
+          type: str
+        uid:
+          description: The C(metadata.uid) of the object.
+          type: str
+        replicas:
+          description: How many pods are asked for.
+          type: int
+        available:
+          description: How many pods are available.
+          type: int
+        images:
+          description: Image of each container, by the name of the container.
+          type: dict
     next:
-      description: The same of the controller of the new pods, while an update is in progress.
+      description: The successor, which owns the new pods; V(null) if no update is in progress. For a Deployment, its new
+        ReplicaSet.
       type: dict
+      contains: *numbers
     desired:
-      description: The number of replicas that the update has to reach.
+      description: How many replicas there will be at the end of the update.
       type: int
     since:
-      description: When the update in progress began or turned round, in RFC 3339.
+      description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null) if there is none.
       type: str
     last_rollout:
-      description: Outcome, images before and after, and time of the last update, and who has ended it.
+      description: The last update; V(null) while one is in progress, or if none is on record.
       type: dict
+      contains:
+        outcome:
+          description: How the update ended.
+          type: str
+          choices: [updated, rolled_back]
+        from:
+          description: Image of each container before the update, by the name of the container.
+          type: dict
+        to:
+          description: Image of each container after the update, by the name of the container.
+          type: dict
+        time:
+          description: When the update ended, in RFC 3339, UTC.
+          type: str
+        who:
+          description: Who ran the task that ended the update, as C(user@machine). Not recorded for a Deployment.
+          type: str
+        to_revision:
+          description: Number of the revision that a Deployment was returned to, if it was.
+          type: int
     resume_command:
-      description: What to type to go on.
+      description: What to type to carry on with the update in progress; V(null) if there is none.
       type: str
     rollback_command:
-      description: What to type to go back.
+      description: What to type to undo the update in progress; V(null) if there is none, or if it can no longer be undone.
       type: str
+    history:
+      description: The templates that O(baton.kubernetes.rolling_update#module:to_revision) can return to, the newest first. The
+        first one is the current template. How many are kept depends on
+        O(baton.kubernetes.rolling_update#module:revision_history_limit), or for a Deployment on its C(revisionHistoryLimit).
+      type: list
+      elements: dict
+      contains:
+        revision:
+          description: Number of the revision.
+          type: int
+        images:
+          description: Image of each container, by the name of the container.
+          type: dict
+        time:
+          description: When the template came into use, in RFC 3339, UTC; empty if that is not known.
+          type: str
+        who:
+          description: Who ran the update to the template, as C(user@machine); empty if that is not known.
+          type: str
     pods:
-      description: The pods that are not terminating, if O(pods) asks for them; none if they may not be listed.
+      description: The pods of the controller and of its successor, except those being deleted. Empty if the task is not allowed to
+        list pods.
+      returned: with O(pods=true)
       type: list
       elements: dict
       contains:
@@ -109,57 +171,27 @@ rollouts:
           description: Name of the pod.
           type: str
         ip:
-          description: Its address.
+          description: IP address of the pod; V(null) before it has one.
           type: str
         node:
-          description: The node it is on.
+          description: Name of the node that the pod runs on; V(null) before it is scheduled.
           type: str
         is_ready:
-          description: Whether it is ready.
+          description: Whether the pod is ready.
           type: bool
         is_new:
-          description: Whether it belongs to the next controller of an update in progress.
+          description: Whether the pod belongs to the successor.
           type: bool
-    history:
-      description: The templates that the controller has had and O(baton.kubernetes.rolling_update#module:to_revision) can go back
-        to, the newest first; the first is the present one. As far as they are kept, by
-        O(baton.kubernetes.rolling_update#module:revision_history_limit) or by the C(revisionHistoryLimit) of a Deployment.
-      type: list
-      elements: dict
-      contains:
-        revision:
-          description: The number.
-          type: int
-        images:
-          description: Images by container.
-          type: dict
-        time:
-          description: When it was first there, in RFC 3339.
-          type: str
-        who:
-          description: Who has updated to it, where that is known.
-          type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-
-ARGUMENT_SPEC = dict(name=dict(type="str"), namespace=dict(type="str", default="default"), pods=dict(type="bool", default=False),
-                     kind=request.ARGUMENT_SPEC["kind"])
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=connection.ARGUMENT_SPEC | ARGUMENT_SPEC, supports_check_mode=True)
-    module.no_log_values |= connection.secrets(module.params)
-    try:
-        result = task.info(module.params)
-    except RolloutError as error:
-        module.fail_json(**error.as_result())
-    module.exit_json(**result)
+    module = AnsibleModule(argument_spec=task.INFO_OPTIONS, supports_check_mode=True)
+    task.end(module, task.info)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from namespace import role
 from watching import Watch
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import KubernetesGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import HandOver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -161,11 +162,11 @@ class Playground:
                 times.setdefault(key, time.perf_counter())
 
         before, began, processor = self._ours.so_far(), time.perf_counter(), time.process_time()
-        request = Request.from_params(task)
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
+        request = request_from(task)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, choose(request).watches)
         answers = Answers(gateway)
         try:
-            result = driver.run(request, gateway, driver.Clock(), say)
+            result = driver.run(choose(request), request, gateway, driver.Clock(), say)
         finally:
             gateway.close()
         ended = time.perf_counter()
@@ -210,12 +211,12 @@ class Playground:
     def look(self, **task: Any) -> Looked:
         """A task that finds nothing to do, in this process."""
         began = time.perf_counter()
-        request = Request.from_params(task)
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
+        request = request_from(task)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, choose(request).watches)
         connected = time.perf_counter()
         gateway.controllers()
         listed = time.perf_counter()
-        result = driver.look(request, gateway, driver.Clock())
+        result = driver.look(choose(request), request, gateway, driver.Clock())
         decided = time.perf_counter()
         gateway.close()
         if result is None or result["changed"]:
@@ -332,8 +333,8 @@ class Answers:
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
-        self._request = gateway._connection.pool.request
-        gateway._connection.pool.request = self._counted
+        self._request = gateway.http.connection.pool.request
+        gateway.http.connection.pool.request = self._counted
 
     def _counted(self, method: str, url: str, preload_content: bool = True, **options: Any) -> Any:
         if preload_content:

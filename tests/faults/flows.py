@@ -19,7 +19,7 @@ from namespace import manifest
 from proxy import Exchange, Fault
 from world import World
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 
 Json = dict[str, Any]
 
@@ -64,9 +64,9 @@ def never_updated(world: World) -> None:
 def updated_before(world: World) -> None:
     """foo as an earlier update has left it."""
     body = manifest(REPLICAS)
-    label = {identity.DEPLOYMENT_LABEL: "abcdef0123"}
+    label = {marks.DEPLOYMENT_LABEL: "abcdef0123"}
     last = {"outcome": "updated", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"}, "time": "2026-01-01T00:00:00Z"}
-    body["metadata"]["annotations"] = {identity.LAST_ROLLOUT: identity.canonical(last)}
+    body["metadata"]["annotations"] = {marks.LAST_ROLLOUT: identity.canonical(last)}
     for labels in (body["metadata"]["labels"], body["spec"]["selector"], body["spec"]["template"]["metadata"]["labels"]):
         labels.update(label)
     world.namespace.create("replicationcontrollers", body)

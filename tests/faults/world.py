@@ -21,13 +21,13 @@ from kubernetes.client.exceptions import ApiException
 from namespace import Namespace, Observer, eventually, is_ready, manifest, role, uids
 from proxy import Proxy, Script
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 
 Json = dict[str, Any]
 
 STRANGERS = {
     "stranger": {"app": "foo", "of": "stranger"},
-    "neighbour": {"app": "foo-2", identity.DEPLOYMENT_LABEL: "0123456789"},
+    "neighbour": {"app": "foo-2", marks.DEPLOYMENT_LABEL: "0123456789"},
 }
 """Controllers of somebody else, with labels like foo's and one pod each."""
 
@@ -122,7 +122,7 @@ class Judge(Observer):
     def _describes_primary(self, item: Json) -> bool:
         """foo itself, what was asked for in its place, or a next that says whose next it is."""
         annotations = item["metadata"].get("annotations") or {}
-        of = annotations.get(identity.PARTNER) or annotations.get(identity.KUBECTL_SOURCE, "").partition(":")[0]
+        of = annotations.get(marks.PARTNER) or annotations.get(marks.KUBECTL_SOURCE, "").partition(":")[0]
         return item["metadata"]["name"] in self._is_expected or of == "foo"
 
 

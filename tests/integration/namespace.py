@@ -29,9 +29,10 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import KubernetesGateway, SimulatedGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -222,7 +223,7 @@ class Namespace:
     def sets(self) -> list[Json]:
         """The ReplicaSets, the oldest first."""
         items = self._call("GET", self._apps("replicasets"))["items"]
-        return sorted(items, key=lambda item: int(item["metadata"].get("annotations", {}).get(identity.REVISION, 0)))
+        return sorted(items, key=lambda item: int(item["metadata"].get("annotations", {}).get(marks.REVISION, 0)))
 
     def make_replica_set(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo") -> Json:
         """A ReplicaSet of its own with all its pods ready."""
@@ -268,27 +269,25 @@ class Namespace:
     def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, say: t.Callable[[str], None] = lambda line: None,
              **params: t.Any) -> Json:
         """Run the module's work in this process; the result has the requests that were sent as well."""
-        request = Request.from_params({"name": "foo", "namespace": self.name, **params})
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
+        request = request_from({"name": "foo", "namespace": self.name, **params})
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, choose(request).watches)
         if kill:
             kill(gateway)
         try:
-            result = driver.run(request, gateway, driver.Clock(), say)
+            result = driver.run(choose(request), request, gateway, driver.Clock(), say)
         finally:
             gateway.close()
         return {**result, "requests": gateway.requests}
 
     def command(self, **params: t.Any) -> str:
         """What a user types for such a task."""
-        return Request.from_params({"name": "foo", "namespace": self.name, **params}).command()
+        return request_from({"name": "foo", "namespace": self.name, **params}).command()
 
     def check(self, **params: t.Any) -> Json:
         """The same in check mode."""
-        request = Request.from_params({"name": "foo", "namespace": self.name, **params})
-        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, request.kind)
-        clock = driver.StandingClock()
-        result = driver.run(request, SimulatedGateway(gateway, clock.sleep, request.state is State.MIGRATED), clock)
-        return {**result, "requests": gateway.requests}
+        request = request_from({"name": "foo", "namespace": self.name, **params})
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, choose(request).watches)
+        return {**driver.simulate(choose(request), request, gateway), "requests": gateway.requests}
 
     def gateway(self, **params: t.Any) -> KubernetesGateway:
         return KubernetesGateway(Connection({"kubeconfig": self.kubeconfig, **params}, {}), self.name)
@@ -304,8 +303,8 @@ class Namespace:
         for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments() + of_their_own:
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            annotations.pop(identity.REVISION, None)  # counts how often a template was turned to
-            last = json.loads(annotations.pop(identity.LAST_ROLLOUT, "{}"))
+            annotations.pop(marks.REVISION, None)  # counts how often a template was turned to
+            last = json.loads(annotations.pop(marks.LAST_ROLLOUT, "{}"))
             for each in ("time", "revision"):
                 last.pop(each, None)
             controllers[name] = {"spec": item["spec"], "labels": item["metadata"]["labels"], "annotations": annotations,
@@ -481,9 +480,9 @@ def cannot_run(reason: str) -> t.NoReturn:
 
 def around_writes(gateway: KubernetesGateway, around: t.Callable[[t.Any, t.Callable[[], bool]], bool]) -> None:
     """Let a function carry out each write of a client: its steps, of a handover the patch of each pod."""
-    for name in ("write", "_changes_owner"):
-        plain = getattr(gateway, name)
-        setattr(gateway, name, lambda what, plain=plain: around(what, lambda: plain(what)))
+    for room, name in ((gateway, "write"), (gateway._pods, "_changes_owner")):
+        plain = getattr(room, name)
+        setattr(room, name, lambda what, plain=plain: around(what, lambda: plain(what)))
 
 
 def any_write(_what: t.Any) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, dies, eventually, hands_over, manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -99,10 +99,10 @@ def deletes(namespace):
     namespace._call("DELETE", namespace._path("replicationcontrollers", "foo") + "?dryRun=All")
 
 
-ANNOTATED = "/metadata/annotations", {identity.PARTNER: "x"}
+ANNOTATED = "/metadata/annotations", {marks.PARTNER: "x"}
 IMAGE = "/spec/template/spec/containers/0/image"
 DENIED = {
-    "marks": (["UPDATE"], f"!has(object.metadata.annotations) || !('{identity.PARTNER}' in object.metadata.annotations)",
+    "marks": (["UPDATE"], f"!has(object.metadata.annotations) || !('{marks.PARTNER}' in object.metadata.annotations)",
               patches(*ANNOTATED), "the change of its annotations"),
     "the creation of next": (["CREATE"], "object.spec.replicas > 0", creates, "its creation"),
     "a size": (["UPDATE"], "object.spec.replicas == oldObject.spec.replicas", patches("/spec/replicas", 9),
@@ -213,7 +213,7 @@ def test_a_quota_that_allows_no_other_controller(namespace, then):
         eventually(lambda: namespace._get("resourcequotas", "small") is None, "the end of the quota")
     namespace.roll(**then)
 
-    assert namespace.rcs() == ["foo"] and not set(identity.MARKS) & set(namespace.rc()["metadata"].get("annotations", ()))
+    assert namespace.rcs() == ["foo"] and not set(marks.MARKS) & set(namespace.rc()["metadata"].get("annotations", ()))
     assert (namespace.rc()["spec"] == before["spec"]) == ("state" in then)
 
 

@@ -201,7 +201,7 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
 
     def is_refused():
         try:
-            namespace.gateway()._send("GET", SCALERS.format(namespace.name))
+            namespace.gateway().http.send("GET", SCALERS.format(namespace.name))
         except Exception as error:
             return "forbidden" in str(error)
         return False

@@ -25,9 +25,10 @@ from kubernetes.config import incluster_config
 from namespace import after_write, eventually
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 PLUGIN = """#!/bin/sh
@@ -77,8 +78,8 @@ def rolled(namespace, name, token, kubeconfig):
     gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}), namespace.name)
     after_write(5, expire)(gateway)
     try:
-        request = Request.from_params({"name": name, "namespace": namespace.name, "image": "myimage:v2"})
-        return driver.run(request, gateway, driver.Clock())
+        request = request_from({"name": name, "namespace": namespace.name, "image": "myimage:v2"})
+        return driver.run(choose(request), request, gateway, driver.Clock())
     except RolloutError as error:
         return error
     finally:

@@ -12,7 +12,7 @@ import pytest
 from namespace import Killed, dies, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 SETTINGS = ("strategy", "minReadySeconds", "progressDeadlineSeconds", "paused")
@@ -181,7 +181,7 @@ def test_what_somebody_sets_during_the_update_stays(namespace):
     roll(namespace)
     item = namespace.deployment()
     assert item["spec"]["minReadySeconds"] == 1 and versions(namespace) == (0, 3)
-    last = json.loads(item["metadata"]["annotations"][identity.LAST_ROLLOUT])
+    last = json.loads(item["metadata"]["annotations"][marks.LAST_ROLLOUT])
     assert last["outcome"] == "updated" and "original" not in last
 
 
@@ -231,7 +231,7 @@ def test_its_autoscaler_does_nothing_until_the_end(namespace):
     roll(namespace)
 
     after = namespace._call("GET", f"{path}/hpa")
-    assert after["spec"] == before and identity.FROZEN not in (after["metadata"].get("annotations") or {})
+    assert after["spec"] == before and marks.FROZEN not in (after["metadata"].get("annotations") or {})
 
 
 def test_no_more_requests_for_more_pods(namespace):

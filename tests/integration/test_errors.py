@@ -11,8 +11,9 @@ from __future__ import annotations
 import pytest
 from namespace import Killed, dies, manifest
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
@@ -173,9 +174,9 @@ def test_what_kubectl_left_half_way_is_named(namespace):
 
 
 def run_as(namespace, **connection):
-    request = Request.from_params({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
+    request = request_from({"name": "foo", "namespace": namespace.name, "image": "myimage:v2"})
     with pytest.raises(RolloutError) as error:
-        driver.run(request, namespace.gateway(**connection), driver.Clock())
+        driver.run(choose(request), request, namespace.gateway(**connection), driver.Clock())
     return error.value
 
 

@@ -14,7 +14,10 @@ import pytest
 from namespace import eventually, manifest
 from plays import ad_hoc, rolled
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, request
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.driver import Clock
 
@@ -35,13 +38,13 @@ def images(namespace, names=NAMES):
 def test_all_at_once_with_one_watch(namespace):
     """Every one of them keeps its promises, as if it were alone."""
     make(namespace, *NAMES)
-    params = {option: spec.get("default") for option, spec in request.ARGUMENT_SPEC.items()}
+    params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
     params |= {"names": NAMES, "namespace": namespace.name, "image": "myimage:v2", "concurrency": len(NAMES)}
     many, gateway, began = fleet.Fleet.from_params(params), namespace.gateway(), time.monotonic()
-    gateway._watches_pods = False
+    gateway._pods._watches = False
 
     with namespace.observer() as observer:
-        result = fleet.run(many, many.requests(params, gateway), gateway, Clock())
+        result = fleet.run(choose(Request("foo")), many, many.requests(params, gateway), gateway, Clock())
     gateway.close()
 
     assert set(images(namespace).values()) == {"myimage:v2"} and namespace.rcs() == NAMES
@@ -136,7 +139,7 @@ def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, opti
 def test_a_rollback_of_all_that_are_being_updated(namespace, ansible_environment):
     make(namespace, *NAMES[:3], labels={"tier": "backend"})
     rolled(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")
-    assert all(identity.DESIRED in namespace.rc(name)["metadata"]["annotations"] for name in NAMES[:2])
+    assert all(marks.DESIRED in namespace.rc(name)["metadata"]["annotations"] for name in NAMES[:2])
 
     result, _lines = rolled(namespace, ansible_environment, label_selectors=["tier=backend"], state="rolled_back")
 

@@ -35,7 +35,7 @@ from namespace import (
 )
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
@@ -128,8 +128,8 @@ class Kind:
         assert self.names() == ["foo"] and self.is_available("foo", replicas) and item["spec"]["replicas"] == replicas
         assert {pod["spec"]["containers"][0]["image"] for pod in mine} == {image} and len(mine) == replicas
         assert "priorityClassName" not in item["spec"]["template"]["spec"]
-        assert not set(identity.MARKS) & set(item["metadata"]["annotations"])
-        assert json.loads(item["metadata"]["annotations"][identity.LAST_ROLLOUT])["outcome"] == "updated"
+        assert not set(marks.MARKS) & set(item["metadata"]["annotations"])
+        assert json.loads(item["metadata"]["annotations"][marks.LAST_ROLLOUT])["outcome"] == "updated"
         assert not self.roll(image=image)["changed"]
 
 
@@ -266,7 +266,7 @@ def deletes_controller(name, policy):
     return lambda kind: kind.remove(name or kind.successor(), policy)
 
 
-LABEL = identity.DEPLOYMENT_LABEL
+LABEL = marks.DEPLOYMENT_LABEL
 #: What is done, and how many available pods it costs.
 DEEDS = {
     "foo's pod is deleted": (deletes_pods("foo"), 1),

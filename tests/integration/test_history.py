@@ -10,7 +10,7 @@ from namespace import Killed, dies, eventually, uids
 from test_permissions import change_role, without
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 
 REPLICAS = 2
 #: Far more than the writes of an update.
@@ -62,7 +62,7 @@ def test_the_history_goes_with_the_controller(namespace):
     namespace.make_primary(1)
     namespace.roll(image="myimage:v2")
     (item,) = kept(namespace)
-    assert identity.record(item["metadata"]["annotations"][identity.LAST_ROLLOUT])["to"] == {"web": "myimage:v1"}
+    assert marks.last_rollout(item["metadata"]["annotations"])["to"] == {"web": "myimage:v1"}
 
     namespace.remove("foo")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from namespace import Killed, after_write, deletes, dies, eventually, hands_over, owner, role, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: Far more than the writes of a migration.
@@ -157,7 +157,7 @@ def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
         "metadata": {"labels": {"app": "foo", "of": "it"}}, "spec": {"containers": [{"name": "web", "image": "myimage:v1"}]}})
     with pytest.raises(RolloutError, match="there is a Deployment foo already"):
         migrate(allowed)
-    assert identity.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
+    assert marks.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
 
 
 def test_one_of_another_object_is_taken_from_it_on_request_only(allowed):

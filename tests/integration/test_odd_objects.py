@@ -10,7 +10,7 @@ import json
 import pytest
 from namespace import Killed, dies, manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: Bytes of all annotations of an object together.
@@ -96,7 +96,7 @@ def test_text_in_any_script(namespace):
     after = namespace.rc()
     assert after["metadata"]["annotations"]["example.com/note"] == TEXT and container(after)["env"][0]["value"] == TEXT
     assert after["spec"]["template"]["metadata"]["annotations"] == {"note": TEXT, "other": TEXT}
-    assert json.loads(after["metadata"]["annotations"][identity.LAST_ROLLOUT])["outcome"] == "updated"
+    assert json.loads(after["metadata"]["annotations"][marks.LAST_ROLLOUT])["outcome"] == "updated"
 
 
 def test_text_that_is_none(namespace):

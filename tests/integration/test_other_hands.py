@@ -17,7 +17,7 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import after_write, eventually, hands_over, manifest, owner, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
@@ -102,7 +102,7 @@ def is_finished(namespace, replicas=REPLICAS):
     return (container["image"] == "myimage:v2" and len(pods_of(namespace)) == it["spec"]["replicas"] == replicas
             and all(pod["spec"]["containers"][0]["image"] == "myimage:v2" for pod in pods_of(namespace))
             and "priorityClassName" not in it["spec"]["template"]["spec"]
-            and not set(identity.MARKS) & set(it["metadata"].get("annotations", ())))
+            and not set(marks.MARKS) & set(it["metadata"].get("annotations", ())))
 
 
 def goes_on(namespace, end, replicas=REPLICAS):
@@ -192,7 +192,7 @@ GOES_ON = {
     "one of foo's pods gets another label": (relabels("app", "myimage:v1"), {MIDDLE: 1}),
     "one of next's pods gets another label": (relabels("app", "myimage:v2"), dict.fromkeys((MIDDLE, *LATE), 1)),
     "one of next's pods gets another deployment label": (
-        relabels(identity.DEPLOYMENT_LABEL, "myimage:v2"), {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
+        relabels(marks.DEPLOYMENT_LABEL, "myimage:v2"), {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
     "a pod of nobody's with foo's labels appears": (adds_pod, {MIDDLE: 0, **dict.fromkeys(LATE, 1)}),
 }
 #: Deeds that make pods somebody's who has none.
@@ -318,7 +318,7 @@ def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespa
 
     def add():
         labels = next(pod for pod in namespace.pods()
-                      if identity.DEPLOYMENT_LABEL in pod["metadata"]["labels"])["metadata"]["labels"]
+                      if marks.DEPLOYMENT_LABEL in pod["metadata"]["labels"])["metadata"]["labels"]
         reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "controller": True, "uid": owner["metadata"]["uid"]}
         spec = manifest(image="other:v1")["spec"]["template"]["spec"]
         created.append(namespace.create("pods", {"spec": spec, "metadata": {

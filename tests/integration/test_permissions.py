@@ -10,7 +10,7 @@ import re
 import pytest
 from namespace import RBAC, Killed, dies, eventually, hands_over, role, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 CONTROLLERS = "replicationcontrollers"
@@ -94,4 +94,4 @@ def test_a_permission_lost_half_way_through_the_handover_is_named(namespace, ver
     assert f'cannot {verb} resource "pods"' in error_of_rollback.value.why
     assert "docs/permissions.md" in error_of_rollback.value.next_command
     assert namespace.rcs() == ["foo"] and observer.new == uids(namespace.pods()) and observer.fewest_ready >= 4
-    assert not set(identity.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+    assert not set(marks.MARKS) & set(namespace.rc()["metadata"]["annotations"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from namespace import Killed, dies, eventually, manifest, owner, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
@@ -45,7 +45,7 @@ def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, repli
     assert after["metadata"]["uid"] == before["metadata"]["uid"] and names(namespace) == ["foo"]
     assert after["spec"]["selector"] == before["spec"]["selector"]
     assert "priorityClassName" not in after["spec"]["template"]["spec"]
-    assert not set(identity.MARKS) & set(after["metadata"]["annotations"])
+    assert not set(marks.MARKS) & set(after["metadata"]["annotations"])
     assert len(observer.new) == replicas and images(namespace) == ["myimage:v2"] * replicas
     if replicas:
         assert observer.fewest_ready >= replicas and observer.most_pods <= replicas * 5 // 4 + 1
@@ -88,7 +88,7 @@ def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
         found = images(namespace)
         assert found == ["myimage:v2"] * 2 or then and found == ["myimage:v1"] * 2, f"killed at {number}"
         (name,) = names(namespace)
-        assert not set(identity.MARKS) & set(namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
+        assert not set(marks.MARKS) & set(namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
         remove(namespace, name)
     assert (9 if "next_name" in params else 13) <= number < NEVER
 

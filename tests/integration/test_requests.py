@@ -10,7 +10,7 @@ import dataclasses
 import pytest
 from namespace import Namespace
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import Patience
 
 
 @dataclasses.dataclass
@@ -35,7 +35,7 @@ def count(traffic):
     """Make a gateway count what it reads."""
 
     def arm(gateway):
-        request = gateway._connection.pool.request
+        request = gateway.http.connection.pool.request
 
         def counted(method, url, preload_content=True, **options):
             answer = request(method, url, preload_content=preload_content, **options)
@@ -47,7 +47,7 @@ def count(traffic):
                 traffic.first_list = traffic.first_list or (len(answer.data) if "replicationcontrollers?" in url else 0)
             return answer
 
-        gateway._connection.pool.request = counted
+        gateway.http.connection.pool.request = counted
 
     return arm
 
@@ -80,7 +80,7 @@ def traffic_of(cluster, replicas, **params):
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
 def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
     """On a busy machine nothing may become better for a second; what diagnosis reads then is limited, but not the same."""
-    monkeypatch.setattr(driver._Run, "causes", lambda self, seen: [])
+    monkeypatch.setattr(Patience, "_causes", lambda self, standing: [])
     small, large = traffic_of(cluster, few, next_name="bar"), traffic_of(cluster, many, next_name="bar")
 
     assert large.steps == small.steps
@@ -93,7 +93,7 @@ def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
 def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, many):
     """And a few thousand bytes of it: nothing but the metadata, in its place in a few lists and in the answer."""
-    monkeypatch.setattr(driver._Run, "causes", lambda self, seen: [])
+    monkeypatch.setattr(Patience, "_causes", lambda self, standing: [])
     small, large = traffic_of(cluster, few), traffic_of(cluster, many)
 
     assert large.steps == small.steps

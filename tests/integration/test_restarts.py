@@ -15,7 +15,7 @@ import time
 import pytest
 from namespace import Namespace, after_write, eventually, hands_over, role, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import gateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
@@ -108,8 +108,8 @@ def test_a_short_outage(cluster, namespace, undisturbed, component, moment):
 ])
 def test_a_long_outage(cluster, namespace, undisturbed, monkeypatch, component, moment, sentence):
     """The task ends with an error that says where the update stands; the same task, when all is back, ends as if nothing was."""
-    monkeypatch.setattr(gateway, "BACKOFF", (0.1, 0.3))
-    monkeypatch.setattr(gateway, "ANSWER_TIMEOUT", 2.0)
+    monkeypatch.setattr(http, "BACKOFF", (0.1, 0.3))
+    monkeypatch.setattr(http, "ANSWER_TIMEOUT", 2.0)
     namespace.make_primary(REPLICAS)
     outage = Outage(cluster, component, moment, is_short=False)
 

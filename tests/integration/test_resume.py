@@ -15,7 +15,7 @@ import itertools
 import pytest
 from namespace import Killed, dies, manifest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 3
@@ -82,7 +82,7 @@ def test_killed_at_any_write_a_rollback_ends_clean(namespace):
     images = []
     for where, end in ends:
         assert list(end["controllers"]) == ["foo"], where
-        assert not set(identity.MARKS) & set(end["controllers"]["foo"]["annotations"]), where
+        assert not set(marks.MARKS) & set(end["controllers"]["foo"]["annotations"]), where
         assert len(end["pods"]) == REPLICAS, where
         images.append({image for _owner, image, _labels in end["pods"]})
     assert {"myimage:v1"} in images and {"myimage:v2"} in images

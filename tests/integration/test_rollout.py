@@ -10,7 +10,7 @@ import json
 import pytest
 from namespace import manifest, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 
 
 @pytest.mark.parametrize("replicas, surge", [(1, "1"), (4, "1"), (100, "25%"), pytest.param(500, "25%", marks=pytest.mark.long)])
@@ -30,7 +30,7 @@ def test_handover_touches_no_pod(namespace, replicas, surge):
     assert observer.restarts == 0
     room = replicas // 4 if surge == "25%" else 1
     assert observer.fewest_ready >= replicas and observer.most_pods <= replicas + room
-    assert not set(identity.MARKS) & set(after["metadata"]["annotations"])
+    assert not set(marks.MARKS) & set(after["metadata"]["annotations"])
 
     again = namespace.roll(image="myimage:v2")
 
@@ -56,7 +56,7 @@ def test_back_and_forth_between_two_versions(namespace):
         assert namespace.roll(image=image)["changed"]
         assert namespace.rcs() == ["foo"]
         assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
-        assert not set(identity.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+        assert not set(marks.MARKS) & set(namespace.rc()["metadata"]["annotations"])
 
 
 def test_another_label_key(namespace):
@@ -74,7 +74,7 @@ def test_foo_edited_by_hand_then_the_earlier_template(namespace):
     """The hash comes out equal to foo's label, and next must still differ: its pods would be deleted otherwise."""
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2")
-    label = namespace.rc()["spec"]["selector"][identity.DEPLOYMENT_LABEL]
+    label = namespace.rc()["spec"]["selector"][marks.DEPLOYMENT_LABEL]
     template = namespace.rc()["spec"]["template"]
     template["spec"]["containers"][0]["image"] = "myimage:by-hand"
     namespace.patch("foo", {"spec": {"template": template}})
@@ -96,7 +96,7 @@ def test_next_name_stays_and_foo_goes(namespace):
     assert namespace.rcs() == ["bar"] and len(observer.new) == 3
     assert result["msg"].startswith("bar takes the place of foo and is updated to myimage:v2")
     annotations = namespace.rc("bar")["metadata"]["annotations"]
-    assert set(annotations) == {identity.LAST_ROLLOUT}
+    assert set(annotations) == {marks.LAST_ROLLOUT}
     assert not namespace.roll(image="myimage:v2", next_name="bar")["changed"]
 
 

@@ -20,7 +20,7 @@ import time
 import pytest
 from namespace import Killed, dies, eventually, uids
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 REPLICAS = 4
@@ -41,7 +41,7 @@ def test_two_clients_without_a_lock(namespace, first, second):
         assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
         assert "foo" not in observer.controllers_deleted and observer.restarts == 0
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
-        assert not set(identity.MARKS) & set(namespace.rc()["metadata"]["annotations"])
+        assert not set(marks.MARKS) & set(namespace.rc()["metadata"]["annotations"])
 
 
 TASK = """

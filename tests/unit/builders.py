@@ -9,15 +9,22 @@ import dataclasses
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor, find
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
-    Controller,
-    Observed,
-    expected_successor,
-    observe,
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks import (
+    DEPLOYMENT_LABEL,
+    DESIRED,
+    LAST_ROLLOUT,
+    ORIGINAL,
+    PARTNER,
+    PARTNER_UID,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, Patch, Step, Wait
 
 Json = dict[str, t.Any]
@@ -25,7 +32,7 @@ Json = dict[str, t.Any]
 
 def template(image: str = "myimage:v1", label: str | None = None, **spec: t.Any) -> Json:
     """A pod template with one container named web."""
-    labels = {"app": "foo", **({identity.DEPLOYMENT_LABEL: label} if label else {})}
+    labels = {"app": "foo", **({DEPLOYMENT_LABEL: label} if label else {})}
     return {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": image}], **spec}}
 
 
@@ -56,7 +63,7 @@ def rc(
         },
         "spec": {
             "replicas": replicas,
-            "selector": {"app": "foo", **({identity.DEPLOYMENT_LABEL: label} if label else {})},
+            "selector": {"app": "foo", **({DEPLOYMENT_LABEL: label} if label else {})},
             "template": template(image, label),
         },
         "status": {"observedGeneration": 1, "replicas": current, "readyReplicas": available, "availableReplicas": available},
@@ -86,7 +93,7 @@ def old(replicas: int = 3, goal: int = 0, desired: int = 3, marks: t.Mapping[str
 def new(replicas: int = 0, goal: int = 3, desired: int = 3, marks: t.Mapping[str, str | None] | None = None,
         **changes: t.Any) -> Json:
     """The next controller of that update; marks that are None are missing."""
-    annotations = _marks("foo", goal, desired, {identity.LAST_ROLLOUT: record("updating"), **(marks or {})})
+    annotations = _marks("foo", goal, desired, {LAST_ROLLOUT: record("updating"), **(marks or {})})
     return rc(**{"name": SUCCESSOR, "replicas": replicas, "image": "myimage:v2", "label": LABEL, "annotations": annotations,
                  **changes})
 
@@ -98,16 +105,26 @@ def record(outcome: str, before: str = "myimage:v1", after: str = "myimage:v2", 
 
 def ended(request: Request, before: str = "myimage:v1", after: str = "myimage:v2") -> str:
     """The same after an update as it is asked for."""
-    became = handover.became(request.fingerprint, Controller.from_api(rc(image=after)), identity.DEPLOYMENT_LABEL)
+    became = handover.became(request.fingerprint, Controller.from_api(rc(image=after)), DEPLOYMENT_LABEL)
     return record("updated", before, after, request=became)
 
 
 def look(request: Request, *items: Json, **facts: t.Any) -> Observed:
     """What a client that asks for this sees of these controllers."""
-    seen = observe({item["metadata"]["name"]: Controller.from_api(item) for item in items}, request)
+    seen = find({item["metadata"]["name"]: Controller.from_api(item) for item in items}, request)
     base = seen.primary or seen.successor
     wanted = request.applied_to(base.template) if base and request.state is not State.ROLLED_BACK else None
     return dataclasses.replace(seen, **{"wanted": wanted, "now": NOW, **facts})
+
+
+def plan(request: Request, seen: Observed) -> Decision:
+    """What the flow that the request is for decides."""
+    return choose(request).plan(request, seen)
+
+
+def standing(request: Request, seen: Observed) -> Standing:
+    """The same of where it stands."""
+    return choose(request).standing(request, seen)
 
 
 def summary(decision: Decision) -> tuple:
@@ -132,6 +149,6 @@ def assumed(decision: Decision) -> Json:
 
 
 def _marks(partner: str, goal: int, desired: int, changes: t.Mapping[str, str | None]) -> dict[str, str]:
-    marks = {identity.PARTNER: partner, identity.PARTNER_UID: f"uid of {partner}", identity.DESIRED: str(goal),
-             identity.ORIGINAL: str(desired), **changes}
+    marks = {PARTNER: partner, PARTNER_UID: f"uid of {partner}", DESIRED: str(goal),
+             ORIGINAL: str(desired), **changes}
     return {key: mark for key, mark in marks.items() if mark is not None}

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = " ".join((ROOT / "docs" / "errors.md").read_text(encoding="utf-8").split())
 #: Who makes errors, and which argument is what failed.
-MAKERS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2, "_error": 2}
+MAKERS = {"RolloutError": 0, "RolloutFailed": 0, "NoSuchController": 0, "failed": 2, "as_error": 1}
 
 
 def fixed_texts(node):

@@ -20,15 +20,15 @@ import typing as t
 import pytest
 from builders import rc, rs, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import simulated
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover, simulated
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import Move, Pod, SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import Move, Pod, SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks, observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, observe
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, HandOver, Patch, Step, Wait, Write
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, resolve_fenceposts
 
@@ -118,7 +118,7 @@ class Cluster(SimulatedCluster):
         return tuple(pod for pod in super().live_pods(selector) if pod.owner != DEAD)
 
     def is_handing_over(self) -> bool:
-        return "foo" in self.items and identity.TAKEOVER in self.items["foo"]["metadata"]["annotations"]
+        return "foo" in self.items and marks.TAKEOVER in self.items["foo"]["metadata"]["annotations"]
 
     def copy(self) -> Cluster:
         other = copy.copy(self)
@@ -279,7 +279,7 @@ class Explorer:
     def has_been_restarted(cluster: Cluster) -> bool:
         primary = cluster.items["foo"]
         annotations = primary["spec"]["template"]["metadata"].get("annotations", {})
-        return identity.RESTART in annotations and not set(identity.MARKS) & set(primary["metadata"]["annotations"])
+        return marks.RESTART in annotations and not set(marks.MARKS) & set(primary["metadata"]["annotations"])
 
     def decide(self, request: Request, cluster: Cluster) -> Decision | RolloutError:
         controllers = cluster.controllers()
@@ -287,7 +287,7 @@ class Explorer:
         ids = tuple(map(id, controllers.values()))
         if (wish(request), *ids) not in self.seen:
             wanted = None if request.state is State.ROLLED_BACK else request.applied_to(base.template)
-            seen = dataclasses.replace(observe(controllers, request), wanted=wanted)
+            seen = dataclasses.replace(find(controllers, request), wanted=wanted)
             self.seen[wish(request), *ids] = seen, handover.needs_pods(seen)
         seen, needs_pods = self.seen[wish(request), *ids]
         key = wish(request), *ids, *(cluster.living if needs_pods else ())
@@ -345,7 +345,7 @@ class Explorer:
     def check_end(self, cluster: Cluster) -> None:
         """4. A fulfilled wish: one controller, no marks, and all pods once the cluster has come to rest."""
         (item,) = cluster.items.values()
-        assert not set(identity.MARKS) & set(item["metadata"]["annotations"])
+        assert not set(marks.MARKS) & set(item["metadata"]["annotations"])
         assert item["spec"]["replicas"] == self.size
         cluster = cluster.copy()
         cluster.settle()

@@ -5,18 +5,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import threading
+import types
 
 import pytest
+from ansible.module_utils import basic
 from builders import SUCCESSOR, new, old, rc
 
+from ansible_collections.baton.kubernetes.plugins.action import rolling_update as action
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import request
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
@@ -28,26 +34,36 @@ class Gateway(Alone):
 
     def __init__(self, cluster, namespace):
         self.cluster, self.namespace = cluster, namespace
-        self.controllers, self.live_pods = cluster.controllers, cluster.live_pods
+        self.lock = threading.RLock()
         self.writes, self.is_closed = [], False
 
-    def items(self):
+    def controllers(self, kind=None):
+        with self.lock:
+            return self.cluster.controllers()
+
+    def live_pods(self, selector):
+        with self.lock:
+            return self.cluster.live_pods(selector)
+
+    def items(self, kind=None):
         return list(self.cluster.items.values())
 
     def write(self, write):
-        self.writes.append(write)
-        return self.cluster.write(write)
+        with self.lock:
+            self.writes.append(write)
+            return self.cluster.write(write)
 
     def hand_over(self, write, may_go_on):
         return len(write.pods) if self.write(write) else 0
 
     def wait(self, seconds):
-        self.cluster.settle()
+        with self.lock:
+            self.cluster.settle()
 
     def why_absent(self, name):
         return ""
 
-    def stored_template(self, request, primary):
+    def dry_run(self, write):
         raise AssertionError("only for a template or a definition")
 
     def look_up(self, name):
@@ -63,18 +79,17 @@ def cluster(monkeypatch):
     def make(*items):
         gateways = []
 
-        def gateway(connected, namespace, kind, watches_pods=True):
-            gateways.append(Gateway(SimulatedCluster(items), namespace))
+        def gateway(params, wish, flow, watches_pods=True):
+            gateways.append(Gateway(SimulatedCluster(items), wish.namespace))
             return gateways[-1]
 
-        monkeypatch.setattr(task, "Connection", lambda params, environment: None)
-        monkeypatch.setattr(task, "KubernetesGateway", gateway)
+        monkeypatch.setattr(task, "_gateway", gateway)
         return gateways
     return make
 
 
 def params(**given):
-    spec = connection.ARGUMENT_SPEC | request.ARGUMENT_SPEC
+    spec = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
     return {option: each.get("default") for option, each in spec.items()} | {"name": "foo", **given}
 
 
@@ -114,8 +129,8 @@ def test_the_diff_is_in_the_result_when_it_is_asked_for(cluster, diff):
 def test_a_look_tells_the_result_only_if_there_is_nothing_to_do(cluster):
     gateways = cluster(rc())
 
-    assert task.look(params(image="myimage:v2"), diff=False) is None
-    converged = task.look(params(image="myimage:v1"), diff=False)
+    assert task.update(params(image="myimage:v2"), only_look=True) is None
+    converged = task.update(params(image="myimage:v1"), only_look=True)
 
     assert converged == task.update(params(image="myimage:v1"), check_mode=False, diff=False)
     assert not any(gateway.writes for gateway in gateways)
@@ -124,7 +139,7 @@ def test_a_look_tells_the_result_only_if_there_is_nothing_to_do(cluster):
 def test_a_look_at_an_update_that_waits_leaves_the_waiting_to_the_module(cluster):
     cluster(old(4, available=3), new(0))
 
-    assert task.look(params(image="myimage:v2"), diff=False) is None
+    assert task.update(params(image="myimage:v2"), only_look=True) is None
 
 
 def test_the_connection_is_left_after_a_failure_too(cluster):
@@ -164,6 +179,128 @@ def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
 
     ((rollout,)) = info()["rollouts"]
     assert (rollout["name"], rollout["controller"], rollout["next"]["name"]) == ("foo", None, SUCCESSOR)
+
+
+# Whoever asks
+
+
+def bar():
+    """A controller whose pods foo does not select."""
+    item = rc("bar")
+    item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
+    return item
+
+
+class Asked:
+    """A task, asked of the module, of the module in check mode, and of the action plugin in Ansible's own process."""
+
+    def __init__(self, monkeypatch, capsys):
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def module(self, module=rolling_update, check_mode=False, **arguments):
+        arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
+        self.monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
+        self.monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
+        with pytest.raises(SystemExit) as ended:
+            module.main()
+        result = json.loads(self.capsys.readouterr().out)
+        assert bool(ended.value.code) == result.get("failed", False)
+        self.invocation = result.pop("invocation")
+        return result
+
+    def here(self, **arguments):
+        loader = types.SimpleNamespace(get_basedir=lambda: ".")
+        of_ansible = types.SimpleNamespace(args=arguments, diff=False, check_mode=False)
+        return action.ActionModule(of_ansible, None, None, loader, None, None)._look()
+
+
+@pytest.fixture
+def asked(monkeypatch, capsys):
+    return Asked(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("arguments", {
+    "as wanted": {"name": "foo", "image": "myimage:v1"},
+    "no such controller": {"name": "nobody", "image": "myimage:v1"},
+    "no such container": {"name": "foo", "image": "myimage:v1", "container": "no"},
+    "nothing to roll back": {"name": "foo", "state": "rolled_back"},
+    "nothing to update": {"name": "foo"},
+    "no number": {"name": "foo", "image": "myimage:v1", "max_surge": "x"},
+    "no controller": {"image": "myimage:v1"},
+    "all as wanted": {"names": ["foo", "bar"], "image": "myimage:v1"},
+    "one that is wrong": {"names": ["foo", "bar", "nobody"], "image": "myimage:v2"},
+    "one that is wrong, first": {"names": ["nobody", "foo"], "image": "myimage:v2"},
+    "one that is wrong, which is allowed": {"names": ["nobody", "foo"], "image": "myimage:v1", "max_failures": "1"},
+    "two that are wrong": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2", "max_failures": 1},
+}.values())
+def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
+    gateways = cluster(rc(), bar())
+
+    here = asked.here(**arguments)
+
+    assert here is not None
+    assert here == asked.module(**arguments) == asked.module(check_mode=True, **arguments)
+    assert not any(gateway.writes for gateway in gateways) and all(gateway.is_closed for gateway in gateways)
+
+
+@pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}, {"names": ["foo", "no"], "max_failures": "50%"}])
+def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_says(cluster, asked, arguments):
+    gateways = cluster(rc(), bar())
+    arguments["image"] = "myimage:v2"
+
+    assert asked.here(**arguments) is None
+    planned = asked.module(check_mode=True, **arguments)
+    assert not any(gateway.writes for gateway in gateways)
+    done = asked.module(**arguments)
+
+    assert planned["changed"] and gateways[-1].writes
+    for each in [planned, done, *planned.get("results", ()), *done.get("results", ())]:
+        for step in each.get("steps", ()):
+            del step["at"]
+        each.pop("rollout", None)
+    assert planned == done
+
+
+def test_options_that_are_odd_are_left_to_the_module(cluster, asked):
+    cluster(rc())
+
+    assert asked.here(name="foo", image="myimage:v1", nonsense=1) is None
+    assert asked.here(name="foo", image="myimage:v1", ca_cert="/a", ssl_ca_cert="/b") is None
+    assert asked.here(name="foo", image="myimage:v1", ca_cert="/a") is not None
+
+
+@pytest.mark.parametrize("options", [
+    {"api_key": "s3cret"}, {"password": "s3cret"}, {"proxy": "http://me:s3cret@proxy"},
+    {"kubeconfig": {"users": [{"name": "me", "user": {"token": "s3cret"}}]}}])
+def test_nobody_tells_a_secret(asked, monkeypatch, options):
+    def broken(*_unused, **_options):
+        raise RolloutError("it says s3cret", why="s3cret")
+
+    monkeypatch.setattr(task, "_gateway", broken)
+    wish = {"name": "foo", **options}
+
+    answers = [asked.here(**wish, image="x:1"), asked.module(**wish, image="x:1"), asked.module(rolling_update_info, **wish)]
+
+    assert answers[0] == answers[1] == answers[2] and "it says" in answers[0]["msg"]
+    assert "s3cret" not in json.dumps([*answers, asked.invocation])
+
+
+def test_a_secret_that_is_a_word_for_yes_hides_no_failure(asked, monkeypatch):
+    monkeypatch.setattr(task, "_gateway", lambda *_unused, **_options: pytest.fail("not reached"))
+
+    assert asked.here(names=["foo"], name="foo", api_key="True")["failed"] is True
+
+
+@pytest.mark.parametrize("ask", ["here", "module"])
+def test_everybody_warns(asked, monkeypatch, ask):
+    told = []
+    monkeypatch.setattr(task, "update", lambda params, **_options: {"changed": False, "warnings": ["mind the api_key s3cret"]})
+    monkeypatch.setattr(basic.AnsibleModule, "warn", lambda self, text: told.append(text))
+    monkeypatch.setattr(action.Display, "warning", lambda self, text: told.append(text))
+
+    result = getattr(asked, ask)(name="foo", image="x:1", api_key="s3cret")
+
+    assert result == {"changed": False} and told == ["mind the api_key ********"]
 
 
 # The one who has started it

@@ -20,8 +20,7 @@ import typing as t
 from urllib.parse import unquote, urlsplit
 
 from ..model.errors import RolloutError
-
-Json = dict[str, t.Any]
+from ..model.fields import Json
 
 ARGUMENT_SPEC: Json = dict(
     kubeconfig=dict(type="raw"),

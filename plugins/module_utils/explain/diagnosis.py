@@ -4,28 +4,39 @@
 
 """Why pods do not become available, in the cluster's own words. Pure: fed with a controller, some of its pods, their events.
 
-Everything that is known of failures stands in the tables below. The functions after them only collect what the objects
-say (signs) and look it up. A container's reason changes from one moment to the next (ErrImagePull and ImagePullBackOff;
-CrashLoopBackOff, Error and running again), so a kind is told from all that it shows, its last end and restarts included.
-The words are those of Kubernetes 1.36: pkg/kubelet, pkg/scheduler/framework/plugins, pkg/controller, plugin/pkg/admission.
+Everything that is known of failures stands in the tables of signs.py. The functions here only collect what the objects say
+(signs) and look it up.
 """
 
 from __future__ import annotations
 
 import collections
 import dataclasses
-import enum
 import re
 import typing as t
 
 from ..flows import handover
+from ..model.fields import Json
 from ..model.fields import mapping as _map
 from ..model.fields import number as _number
 from ..model.fields import objects as _list
 from ..model.fields import text as _text
 from ..model.observed import Controller
-
-Json = dict[str, t.Any]
+from .signs import (
+    ENDED,
+    HEALTHY,
+    LOST,
+    NOT_STARTED,
+    ORDER,
+    OTHER,
+    REFUSED,
+    RUNNING,
+    SIGNALS,
+    TERMINATING,
+    UNSCHEDULABLE,
+    Fatal,
+    Row,
+)
 
 #: Longer messages lose their middle: the object stands at the beginning, the innermost reason at the end.
 LONGEST_MESSAGE = 600
@@ -34,9 +45,6 @@ _WRAPPINGS = re.compile(
     r'^(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
     r"(failed to create (containerd|shim) task: )*(OCI runtime create failed: )?(runc create failed: )?"
     r"(unable to start container process: )?")
-#: By number, as on Linux, wherever this runs.
-SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
-           13: "SIGPIPE", 15: "SIGTERM"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,207 +80,6 @@ class Cause:
         return f"{self.place}: {said}" + (f" (and {more} more pod{'s' if more > 1 else ''})" if more else "")
 
 
-class _Fatal(enum.Enum):
-    """Whether waiting is of no use."""
-
-    YES = "yes"
-    NO = "no"
-    #: Once it has happened again: many containers find their database at the second start.
-    AGAIN = "again"
-
-
-class _Row(t.NamedTuple):
-    """What a sign means."""
-
-    kind: str
-    #: Regular expression on "reason: message"; what its groups match can be used in the suggestion.
-    says: str
-    fatal: _Fatal
-    #: {kubectl} has the namespace; {pod}, {node}, {container}, {memory} (its limit) and the like are those of the pod in question.
-    suggestion: str
-    #: An event that was seen less often is no failure.
-    times: int = 1
-    has_log: bool = False
-
-
-# In each table the first row that fits any of the signs is the cause.
-
-#: The controller manager cannot create pods: its ReplicaFailure condition. It tries again at growing intervals for ever, so
-#: the question is whether the same template can be accepted later. Quota: yes, when old pods or other workloads go. All the
-#: others judge the template itself, and stay as they are until somebody changes the template or the rule.
-REFUSED = (
-    _Row("quota", r"failed quota: (?P<name>[^:]+): must specify (?P<what>.*)", _Fatal.YES,
-         "add to resources in the template what the quota {name} asks for: {what}"),
-    _Row("quota", r"exceeded quota: (?P<name>[^,]+),", _Fatal.NO,
-         "raise the quota ({kubectl} edit quota {name}) or let old pods go first: max_surge=0 max_unavailable=1"),
-    _Row("quota", r"insufficient quota", _Fatal.NO, "{kubectl} describe quota"),
-    _Row("limit-range", r"(minimum|maximum) \S+ usage per|max limit to request ratio per", _Fatal.YES,
-         "change resources in the template, or the LimitRange: {kubectl} describe limitrange"),
-    _Row("service-account", r"error looking up service account .*?serviceaccount \"(?P<name>[^\"]+)\" not found", _Fatal.YES,
-         "create it ({kubectl} create serviceaccount {name}) or correct serviceAccountName in the template"),
-    _Row("admission", r"violates PodSecurity", _Fatal.YES,
-         "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed"),
-    _Row("admission", r"ValidatingAdmissionPolicy '(?P<name>[^']+)'", _Fatal.YES,
-         "change the template as the message says; the rule: kubectl get validatingadmissionpolicy {name} -o yaml"),
-    _Row("admission", r"admission webhook \"(?P<name>[^\"]+)\" denied", _Fatal.YES,
-         "change the template as the message says, or ask whoever runs the webhook {name}"),
-    _Row("admission", r"no PriorityClass with name (?P<name>\S+)", _Fatal.YES,
-         "create the PriorityClass {name}, or correct priorityClassName in the template: kubectl get priorityclass"),
-    _Row("admission", r"RuntimeClass \"(?P<name>[^\"]+)\" not found", _Fatal.YES,
-         "create the RuntimeClass {name}, or correct runtimeClassName in the template: kubectl get runtimeclass"),
-    _Row("admission", r"denied the request", _Fatal.YES, "change the template as the message says"),
-    # Not its judgement but its absence: it may be back in a moment.
-    _Row("webhook", r"failed calling webhook \"(?P<name>[^\"]+)\"", _Fatal.NO,
-         "see that what serves the webhook {name} runs: it does not answer"),
-    _Row("invalid", r" is invalid: ", _Fatal.YES, "correct the template as the message says"),
-    _Row("creation", r"", _Fatal.NO, "see what in the template, or which rule of the namespace, the message is about"),
-)
-
-#: The scheduler finds no node: the pod's PodScheduled condition. Old pods that go make room, and an autoscaler may bring
-#: nodes, so none of it is fatal but what has to be created by somebody.
-UNSCHEDULABLE = (
-    _Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found", _Fatal.YES,
-         "create the PersistentVolumeClaim {name} or correct its name in the template: {kubectl} get pvc"),
-    _Row("claim", r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes|persistentvolumeclaim",
-         _Fatal.NO, "see why the claim is not bound (storage class, provisioner, size): {kubectl} describe pvc {claims}"),
-    _Row("unschedulable", r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
-         r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", _Fatal.NO,
-         "see where its volume is, for no node there takes the pod: {kubectl} describe pvc {claims}"),
-    _Row("unschedulable", r"Insufficient cpu", _Fatal.NO,
-         "add nodes, lower resources.requests.cpu ({cpu}), or let old pods go first: max_surge=0 max_unavailable=1"),
-    _Row("unschedulable", r"Insufficient memory", _Fatal.NO,
-         "add nodes, lower resources.requests.memory ({asked_memory}), or let old pods go first: max_surge=0 max_unavailable=1"),
-    _Row("unschedulable", r"Insufficient (?P<what>\S+?)[,.]?(\s|$)|(?P<pods>Too many pods)", _Fatal.NO,
-         "add nodes, or let old pods go first: max_surge=0 max_unavailable=1"),
-    _Row("unschedulable", r"didn't have free ports", _Fatal.NO,
-         "let old pods go first, for hostPort allows one such pod per node: max_surge=0 max_unavailable=1"),
-    # The scheduler asks for taints first: the nodes with a taint may be those that are meant. Nobody means the control plane.
-    _Row("unschedulable", r"taint(?! {node-role).*node affinity/selector|node affinity/selector.*taint(?! {node-role)", _Fatal.NO,
-         "see whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate: "
-         "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels"),
-    _Row("unschedulable", r"node affinity/selector|requested node name", _Fatal.NO,
-         "correct nodeSelector or nodeAffinity ({selector}), which fit no node, or label one: kubectl get nodes --show-labels"),
-    _Row("unschedulable", r"affinity rules|topology spread", _Fatal.NO,
-         "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which leave no node, add nodes, or let old pods go "
-         "first: max_surge=0 max_unavailable=1"),
-    _Row("unschedulable", r"taint", _Fatal.NO,
-         "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'"),
-    _Row("unschedulable", r"were unschedulable", _Fatal.NO,
-         "let a cordoned node take pods again: kubectl get nodes; kubectl uncordon NODE"),
-    _Row("unschedulable", r"^SchedulingGated", _Fatal.NO,
-         "let whoever put these schedulingGates on the pod remove them: {gates}"),
-    _Row("unschedulable", r"", _Fatal.NO, "{kubectl} describe pod {pod}"),
-)
-
-#: The kubelet cannot create or start a container: what it waits for, or the events that come before that is shown.
-#: A pull that failed may succeed at the next try, for which the driver waits a little in any case.
-_PULL = r"(ErrImagePull|ImagePullBackOff|Failed to pull image).*"
-#: containerd says RunContainerError and StartError, CRI-O says CreateContainerError; both repeat these words of runc.
-_EXEC = r"no command specified|exec: .*(not found|no such file or directory|permission denied)"
-_COMMAND = "compare command and args in the template with what is in the image"
-_START = "correct what the message names: command, volumeMounts or securityContext in the template"
-NOT_STARTED = (
-    _Row("image-name", r"InvalidImageName|Failed to apply default image tag", _Fatal.YES,
-         "correct the image's name: lower case, one tag or digest, no empty part"),
-    _Row("image", r"ErrImageNeverPull", _Fatal.YES,
-         "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template"),
-    _Row("image", _PULL + r"no match for platform", _Fatal.YES, "build the image for the node's architecture as well"),
-    _Row("image", _PULL + r"(toomanyrequests|429 Too Many Requests)", _Fatal.YES,
-         "wait, or pull with an account or from a mirror: the registry limits pulls"),
-    _Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is unreachable|x509|connection reset)", _Fatal.YES,
-         "check the registry's name in the image, then DNS, proxy and certificates of node {node}, which cannot reach it"),
-    _Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no basic auth)", _Fatal.YES,
-         "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount"),
-    _Row("image", _PULL + r"(not found|manifest unknown)", _Fatal.YES,
-         "push that image, or correct its name or tag: the registry does not have it"),
-    _Row("image", r"ErrImagePull|ImagePullBackOff|Failed to pull image|ImageInspectError|RegistryUnavailable"
-         r"|SignatureValidationFailed", _Fatal.YES, "check image and tag, and that node {node} reaches the registry"),
-    _Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]+)\" not found", _Fatal.YES,
-         "create the {what} {name}, or correct its name in the template: {kubectl} get {what}"),
-    _Row("configuration", r"couldn't find key (?P<key>\S+) in (?P<what>Secret|ConfigMap) \S+?/(?P<name>[^\s/]+)$", _Fatal.YES,
-         "add the key {key} to the {what} {name}, or correct it in the template"),
-    _Row("configuration", r"references non-existent \w+ key", _Fatal.YES, "add that key, or correct it in the template"),
-    _Row("configuration", r"runAsNonRoot", _Fatal.YES,
-         "set securityContext.runAsUser in the template, or build the image with another USER than root"),
-    _Row("configuration", r"^CreateContainerConfigError", _Fatal.YES, "correct the template as the message says"),
-    _Row("command", _EXEC, _Fatal.YES, _COMMAND),
-    _Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", _Fatal.YES, _START),
-    _Row("crash", r"^(PostStartHookError|PreStartHookError)", _Fatal.AGAIN, "look at lifecycle.postStart in the template",
-         has_log=True),
-    # A volume is often free as soon as another node has let go of it, which may take six minutes; a server may come back.
-    # The words left out are those of a kubelet whose cache has not heard of a new pod yet: gone at the next try.
-    _Row("volume", r"^Failed\w+: .*Multi-Attach error", _Fatal.NO,
-         "let the old pod go first, for the volume serves one node at a time: max_surge=0 max_unavailable=1"),
-    _Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w+ cache|not registered))", _Fatal.NO,
-         "see whether the volume exists and node {node} can reach it: {kubectl} describe pod {pod}"),
-    _Row("sandbox", r"^FailedCreatePodSandBox", _Fatal.NO,
-         "see why network or container runtime of node {node} fail: kubectl describe node {node}", times=2),
-)
-#: The kubelet waits for something that no row names.
-_OTHER = _Row("start", r"", _Fatal.NO, "{kubectl} describe pod {pod}")
-
-_STARTUP = _Row("startup", r"^Unhealthy: .*Startup probe", _Fatal.AGAIN,
-                "see what the container answers to its startupProbe ({startup}), or give it more time by failureThreshold: {logs}",
-                has_log=True)
-_LIVENESS = _Row("liveness", r"^Unhealthy: .*Liveness probe", _Fatal.AGAIN,
-                 "see what the container answers to its livenessProbe ({liveness}); if it only starts slowly, give it a "
-                 "startupProbe: {logs}", has_log=True)
-#: A container has ended: how, and the probes that failed often enough to end it.
-ENDED = (
-    _Row("command", rf"^(StartError|ContainerCannotRun): .*({_EXEC})", _Fatal.YES, _COMMAND),
-    _Row("command", r"^(StartError|ContainerCannotRun)", _Fatal.YES, _START),
-    _Row("memory", r"^OOMKilled", _Fatal.AGAIN,
-         "raise resources.limits.memory of container {container} ({memory}), or find out what takes so much", has_log=True),
-    _STARTUP,
-    _LIVENESS,
-    _Row("crash", r"exit code 0\b", _Fatal.AGAIN,
-         "let its process run in the foreground, for it ends by itself: check command and args; its log: {logs}", has_log=True),
-    _Row("crash", r"exit code 12[67]\b", _Fatal.AGAIN,
-         "compare command and args with what is in the image: a shell did not find or may not execute something; its log: "
-         "{logs}", has_log=True),
-    _Row("crash", r"SIGKILL", _Fatal.AGAIN,
-         "see whether a probe killed it, or the node for lack of memory: kubectl describe node {node}", has_log=True),
-    _Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", _Fatal.AGAIN,
-         "see whether the image is built for another processor, as is often so; its log: {logs}", has_log=True),
-    _Row("crash", r"", _Fatal.AGAIN, "see its log: {logs}", has_log=True),
-)
-
-#: A container runs and is not ready. Every healthy pod may fail its first probe: that is nothing.
-RUNNING = (
-    _STARTUP._replace(times=2),
-    _LIVENESS._replace(times=2),
-    _Row("readiness", r"^Unhealthy: .*Readiness probe", _Fatal.NO,
-         "see what the container answers to its readinessProbe ({readiness}): {logs}", times=2, has_log=True),
-)
-
-#: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
-LOST = (
-    _Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", _Fatal.NO,
-         "wait, for it is replaced; if that goes on, raise its requests to what it uses, or see: kubectl describe node {node}"),
-    _Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", _Fatal.NO,
-         "kubectl describe node {node}; its pods are replaced 5 minutes after it went, unless it comes back"),
-    _Row("refused-by-node", r"^OutOf|: Pod was rejected", _Fatal.NO,
-         "wait, for it is replaced; if that goes on, see why node {node} refuses it: kubectl describe node {node}"),
-    _Row("readiness-gate", r"^ReadinessGatesNotReady", _Fatal.NO,
-         "see who has to set the pod's readiness gate, often a load balancer: {kubectl} describe pod {pod}"),
-)
-
-#: The pod is deleted and does not go. Without a clock only what cannot end by itself is told.
-TERMINATING = (
-    _Row("finalizer", r"^Terminating: finalizers", _Fatal.NO,
-         "let whoever set the finalizer remove it; if that program is gone: {kubectl} patch pod {pod} --type=merge -p "
-         """'{{"metadata": {{"finalizers": null}}}}'"""),
-    _Row("terminating", r"^FailedKillPod", _Fatal.NO,
-         "see why node {node} cannot end its containers: kubectl describe node {node}", times=2),
-)
-
-#: The most telling first.
-_ORDER = list(dict.fromkeys(
-    row.kind for row in (*NOT_STARTED, _OTHER, *ENDED, *REFUSED, *UNSCHEDULABLE, *RUNNING, *LOST, *TERMINATING)))
-#: Waiting for these is part of every healthy start.
-_HEALTHY = ("", "ContainerCreating", "PodInitializing")
-
-
 def causes(controller: Controller, pods: t.Sequence[Json], events: t.Sequence[Json]) -> list[Cause]:
     """The causes that show, the most telling first; one per kind.
 
@@ -293,7 +100,7 @@ def causes(controller: Controller, pods: t.Sequence[Json], events: t.Sequence[Js
     for alike in found.values():
         example = min(alike, key=lambda cause: (not cause.is_fatal, cause.pod))
         merged.append(dataclasses.replace(example, pods=len({cause.pod for cause in alike})))
-    return sorted(merged, key=lambda cause: (not cause.is_fatal, _ORDER.index(cause.kind.removeprefix("init-"))))
+    return sorted(merged, key=lambda cause: (not cause.is_fatal, ORDER.index(cause.kind.removeprefix("init-"))))
 
 
 class _Sign(t.NamedTuple):
@@ -318,7 +125,7 @@ class _Subject:
     is_again: bool = False
     is_restarted: bool = False
 
-    def causes(self, rows: t.Iterable[_Row], signs: t.Sequence[_Sign]) -> list[Cause]:
+    def causes(self, rows: t.Iterable[Row], signs: t.Sequence[_Sign]) -> list[Cause]:
         """The first row that fits, as a list of one; an empty list if none does."""
         for row in rows:
             for sign in signs:
@@ -327,13 +134,13 @@ class _Subject:
                     return [self._cause(row, sign, match.groupdict())]
         return []
 
-    def _cause(self, row: _Row, sign: _Sign, matched: dict[str, str]) -> Cause:
+    def _cause(self, row: Row, sign: _Sign, matched: dict[str, str]) -> Cause:
         return Cause(
             kind=f"init-{row.kind}" if self.is_init else row.kind,
             reason=sign.reason,
             message=_one_line(sign.message),
             suggestion=row.suggestion.format_map({**self.names, **matched}),
-            is_fatal=row.fatal is _Fatal.YES or (row.fatal is _Fatal.AGAIN and self.is_again),
+            is_fatal=row.fatal is Fatal.YES or (row.fatal is Fatal.AGAIN and self.is_again),
             pod=self.pod,
             container=self.container if row.has_log else "",
             is_restarted=self.is_restarted and row.has_log,
@@ -453,10 +260,10 @@ def _of_container(subject: _Subject, spec: Json, status: Json, events: list[Json
     if status.get("ready") is True:
         return []
     reason, message = _waiting(status)
-    if reason not in (*_HEALTHY, "CrashLoopBackOff"):
+    if reason not in (*HEALTHY, "CrashLoopBackOff"):
         if re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):  # up to Kubernetes 1.31 only the event says why
             message = next((each.message for each in _signs(events) if "Failed to pull image" in each.message), message)
-        return subject.causes((*NOT_STARTED, _OTHER), [_Sign(reason, message)])
+        return subject.causes((*NOT_STARTED, OTHER), [_Sign(reason, message)])
     if not _begun(status):
         return subject.causes(NOT_STARTED, _signs(event for event in events if _field(event)))
     probes = _probes(events)

@@ -14,23 +14,21 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import decimal
-import math
 import re
 import typing as t
 
+from ..flows.autoscaler import autoscalers_of
+from ..model.budgets import budgets_of, desired_healthy
+from ..model.fields import Json, pairs
 from ..model.fields import mapping as _map
 from ..model.fields import number as _number
 from ..model.fields import text as _text
 from ..model.fields import values as _list
-from ..model.kinds import Kind
 from ..model.observed import Controller
 from ..model.request import Request
+from ..model.template import labels_of
 from ..model.thresholds import grow_to, resolve_fenceposts
-
-Json = dict[str, t.Any]
-#: Quantities by resource, as "cpu": + adds them up and | takes the larger of each.
-Amounts = collections.Counter
+from . import quotas
 
 #: Lines to add to a container. What they are worth was measured at 400 new connections a second, 4 replicas, kube-proxy.
 PAUSE = "lifecycle: {preStop: {sleep: {seconds: 3}}}"
@@ -62,40 +60,6 @@ def warnings(request: Request, primary: Controller, wanted: Json, around: Surrou
     return [sentence for check in checks for sentence in check(update)]
 
 
-def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:
-    """The HorizontalPodAutoscaler that sets the size of the user's controller."""
-    return next(iter(_autoscalers_of(request, autoscalers)), None)
-
-
-def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
-    """The PodDisruptionBudgets that count the pods of a template; an empty selector counts all pods, a missing one none."""
-    labels = _labels(template)
-    return [each for each in budgets or () if _selects(_map(each, "spec").get("selector"), labels)]
-
-
-def pace(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
-    """Surge and unavailable; no budget of the pods lets fewer be healthy than it would of a controller of that size."""
-    surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
-    return surge, min([unavailable, *(spare(budget, desired) for budget in budgets)])
-
-
-def spare(budget: Json, desired: int) -> int:
-    """How many pods of a controller of that size a budget lets be missing."""
-    return max(0, desired - desired_healthy(budget, desired))
-
-
-def desired_healthy(budget: Json, expected: int) -> int:
-    """How many pods a budget wants healthy of that many expected ones; 0 where it says nothing that can be read.
-
-    Expected are the sizes of all controllers whose pods it counts. Percentages are rounded up, of maxUnavailable too.
-    Source: getExpectedPodCount (pkg/controller/disruption/disruption.go).
-    """
-    spec = _map(budget, "spec")
-    if spec.get("maxUnavailable") is not None:
-        return max(0, expected - _scaled(spec["maxUnavailable"], expected, otherwise=expected))
-    return _scaled(spec.get("minAvailable"), expected, otherwise=0)
-
-
 class _Update(t.NamedTuple):
     """What is going to happen."""
 
@@ -117,12 +81,12 @@ class _Update(t.NamedTuple):
     @property
     def before(self) -> Json:
         """Labels of the present pods."""
-        return _labels(self.primary.template)
+        return labels_of(self.primary.template)
 
     @property
     def after(self) -> Json:
         """Labels of the new pods."""
-        return {**_labels(self.wanted), self.request.label_key: _UNKNOWN}
+        return {**labels_of(self.wanted), self.request.label_key: _UNKNOWN}
 
     @property
     def kubectl(self) -> str:
@@ -137,15 +101,15 @@ def _services(update: _Update) -> t.Iterator[str]:
         missing, added = _without(selector, update.after), _without(selector, update.before)
         old, new = not added, not missing
         if old and not new and key in selector:
-            kept = {label: value for label, value in selector.items() if label != key} or _labels(update.wanted)
+            kept = {label: value for label, value in selector.items() if label != key} or labels_of(update.wanted)
             yield (f"Service {name} selects on the label {key}, which old and new pods have with different values: it would send "
                    f"its requests to fewer and fewer old pods, and to none at the end. Before the update: {update.kubectl} set "
-                   f"selector service {name} {_pairs(kept)}")
+                   f"selector service {name} {pairs(kept)}")
         elif old and not new:
-            yield (f"Service {name} selects {_pairs(missing)}, which the next pods do not have: it would send its requests to "
+            yield (f"Service {name} selects {pairs(missing)}, which the next pods do not have: it would send its requests to "
                    f"fewer and fewer old pods, and to none at the end. Keep in metadata.labels of the template: {_lines(missing)}")
         elif new and not old:
-            yield (f"Service {name} selects {_pairs(selector)}: it sends no requests to the present pods, but would send some to "
+            yield (f"Service {name} selects {pairs(selector)}: it sends no requests to the present pods, but would send some to "
                    f"the next ones. If that is not meant, change in metadata.labels of the template: {_lines(added)}")
 
 
@@ -186,40 +150,21 @@ def _quotas(update: _Update) -> t.Iterator[str]:
     for quota in update.around.quotas or ():
         # NotTerminating is every pod that a controller makes. To judge the other scopes takes more than the template.
         scoped = _map(quota, "spec", "scopeSelector") or set(map(str, _list(_map(quota, "spec"), "scopes"))) - {"NotTerminating"}
-        missing = {} if scoped or update.primary.is_marked else _missing(quota, _needed(update, update.surge))
+        missing = {} if scoped or update.primary.is_marked else quotas.missing(quota, _needed(update, update.surge))
         if missing:
             used, hard = _map(quota, "status", "used"), _map(quota, "status", "hard")
-            told = ", ".join(f"{resource} ({used[resource]} of {hard[resource]} used, {_amount(amount)} more needed)"
+            told = ", ".join(f"{resource} ({used[resource]} of {hard[resource]} used, {quotas.in_words(amount)} more needed)"
                              for resource, amount in missing.items())
-            gentle = "" if _missing(quota, _needed(update, 0)) else ", or let old pods go first: max_surge=0 max_unavailable=1"
+            gentle = ("" if quotas.missing(quota, _needed(update, 0))
+                      else ", or let old pods go first: max_surge=0 max_unavailable=1")
             yield (f"ResourceQuota {_name(quota)} is too small for this update: {told}. Raise it: {update.kubectl} edit quota "
                    f"{_name(quota)}{gentle}")
 
 
-def _needed(update: _Update, surge: int) -> Amounts:
-    """What an update needs beyond the present pods, at its largest moment.
-
-    That is the surge beside all of the old pods, or at last, if pods grow, all of the next ones beside as many old ones as the
-    surge. What the old ones do not ask for may come from a LimitRange, so that to ask for it is no growth.
-    """
-    now, then = _counted(update.primary.template), _counted(update.wanted)
-    growth = {resource: max(0, amount - (now[resource] or amount)) for resource, amount in then.items()}
-    pods = {resource: surge * amount + (update.desired - surge) * growth[resource] for resource, amount in then.items()}
-    return Amounts({**pods, **_counted_kind(update.request.kind)})
-
-
-def _counted_kind(kind: Kind) -> Json:
-    """The controller of the new pods; of another kind than the core group's it counts by one name only."""
-    if kind is Kind.REPLICATION_CONTROLLER:
-        return {"replicationcontrollers": 1, "count/replicationcontrollers": 1}
-    return {"count/replicasets.apps": 1}
-
-
-def _missing(quota: Json, needed: Amounts) -> Amounts:
-    """What of that a quota has no room for. It judges what its status has, as admission does."""
-    hard, used = _amounts(_map(quota, "status", "hard")), _amounts(_map(quota, "status", "used"))
-    return Amounts({resource: amount for resource, amount in needed.items()
-                    if amount > 0 and resource in hard and resource in used and used[resource] + amount > hard[resource]})
+def _needed(update: _Update, surge: int) -> quotas.Amounts:
+    """What an update needs beyond the present pods, at its largest moment: for the new ones, and for their controller."""
+    pods = quotas.needed(update.primary.template, update.wanted, update.desired, surge)
+    return pods + quotas.Amounts(update.request.kind.counts_as)
 
 
 def _nodes(update: _Update) -> t.Iterator[str]:
@@ -255,7 +200,7 @@ def _budgets(update: _Update) -> t.Iterator[str]:
         if not budgets_of(after, [budget]):
             both = {key: value for key, value in update.before.items() if update.after.get(key) == value}
             yield (f"{said} does not select the next pods, and protects none of them when the old ones are gone. Let it select "
-                   f"what both have ({_pairs(both) or 'a label that has to be added'}): {update.kubectl} edit pdb {name}")
+                   f"what both have ({pairs(both) or 'a label that has to be added'}): {update.kubectl} edit pdb {name}")
         elif update.surge and desired_healthy(budget, there) >= there:
             yield (f"{said} lets no pod be evicted, even when all {there} that it has during the update are healthy: the update "
                    f"keeps {update.desired} available all the time, whatever max_unavailable says, and who drains a node "
@@ -265,7 +210,7 @@ def _budgets(update: _Update) -> t.Iterator[str]:
 
 def _autoscalers(update: _Update) -> t.Iterator[str]:
     """More than one HorizontalPodAutoscaler for the primary, of which Kubernetes itself follows none."""
-    names = [_name(each) for each in _autoscalers_of(update.request, update.around.autoscalers)]
+    names = [_name(each) for each in autoscalers_of(update.request, update.around.autoscalers)]
     if len(names) > 1:
         yield (f"HorizontalPodAutoscalers {_and(names)} each set the size of {update.primary.name}: Kubernetes follows none of "
                f"them (AmbiguousSelector), and any of them may undo what the update sets. Keep one: {update.kubectl} delete hpa "
@@ -296,7 +241,7 @@ def _serving(update: _Update) -> list[_Serving]:
             continue
         for port in _list(_map(service, "spec"), "ports"):
             target = _map(port).get("targetPort") or _map(port).get("port")
-            chosen = [each for each in [*containers, *filter(_is_sidecar, _list(spec, "initContainers"))]
+            chosen = [each for each in [*containers, *filter(quotas.is_sidecar, _list(spec, "initContainers"))]
                       if any(target in (_map(own).get("name"), _map(own).get("containerPort")) for own in _list(each, "ports"))]
             if _map(port).get("protocol", "TCP") == "TCP":
                 for each in chosen or (containers if len(containers) == 1 else ()):
@@ -322,69 +267,6 @@ def _pause(container: Json) -> int:
     told = re.findall(r"\bsleep\s+([0-9]{1,6})(?:\.[0-9]*)?([smh]?)\b", command)
     seconds = [int(number) * {"m": 60, "h": 3600}.get(unit, 1) for number, unit in told]
     return max([_number(_map(hook, "sleep"), "seconds"), *seconds])
-
-
-def _counted(template: Json) -> Amounts:
-    """What one pod of a template counts as in a ResourceQuota (podComputeUsageHelper, pkg/quota/v1/evaluator/core/pods.go)."""
-    requests, limits = _effective(template, "requests"), _effective(template, "limits")
-    return Amounts({"pods": 1, "count/pods": 1, **requests,
-                    **{f"requests.{resource}": amount for resource, amount in requests.items()},
-                    **{f"limits.{resource}": amount for resource, amount in limits.items()}})
-
-
-def _effective(template: Json, kind: str) -> Amounts:
-    """Requests or limits of a whole pod (PodRequests and PodLimits, component-helpers/resource/helpers.go).
-
-    Init containers run one after the other, each beside the sidecars that were started before it.
-    """
-    spec = _map(template, "spec")
-    total, sidecars, largest = Amounts(), Amounts(), Amounts()
-    for each in _list(spec, "containers"):
-        total += _asked(each, kind)
-    for each in _list(spec, "initContainers"):
-        if _is_sidecar(each):
-            total += _asked(each, kind)
-            sidecars += _asked(each, kind)
-        largest |= sidecars if _is_sidecar(each) else sidecars + _asked(each, kind)
-    # What is said for the pod as a whole goes before that; but its limit is a request only where no container has one.
-    total = Amounts({**_asked(spec, kind), **(total | largest), **_amounts(_map(spec, "resources", kind))})
-    overhead = _amounts(_map(spec, "overhead"))
-    return total + Amounts({key: amount for key, amount in overhead.items() if kind == "requests" or total[key]})
-
-
-def _asked(item: t.Any, kind: str) -> Amounts:
-    """What a container, or the pod as a whole, asks for; a limit is a request where there is none (SetDefaults_Pod)."""
-    limits, requests = _amounts(_map(item, "resources", "limits")), _amounts(_map(item, "resources", "requests"))
-    return limits if kind == "limits" else Amounts({**limits, **requests})
-
-
-def _amounts(resources: Json) -> Amounts:
-    return Amounts({resource: quantity(text) for resource, text in resources.items()})
-
-
-_SUFFIXES = {"n": "1e-9", "u": "1e-6", "m": "1e-3", "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
-             "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
-_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i))?")
-
-
-def quantity(text: t.Any) -> decimal.Decimal:
-    """A quantity in Kubernetes' notation as a number; what is none is 0. Source: apimachinery/pkg/api/resource/quantity.go.
-
-    "100m" is 0.1, "1.5Gi" is 1610612736, "2E" is 2 * 10**18, and "2E3" is 2000.
-    """
-    match = _QUANTITY.fullmatch(str(text))
-    if not match:
-        return decimal.Decimal(0)
-    number, exponent, suffix = match.groups()
-    return decimal.Decimal(number + (exponent or "")) * decimal.Decimal(_SUFFIXES.get(suffix, 1))
-
-
-def _amount(value: decimal.Decimal) -> str:
-    """For people: whole Gi, or Mi rounded up, for what is that large."""
-    mebibytes = -(-math.ceil(value) // 2**20)
-    if value < 2**20:
-        return f"{decimal.Decimal(value).normalize():f}"
-    return f"{mebibytes}Mi" if mebibytes % 1024 else f"{mebibytes // 1024}Gi"
 
 
 class _Obstacle(t.NamedTuple):
@@ -423,13 +305,13 @@ def _tolerates(template: Json, taint: Json) -> bool:
 
 def _unlabelled(node: Json, template: Json) -> str:
     labels = _map(node, "metadata", "labels")
-    return _pairs({key: each for key, each in _map(template, "spec", "nodeSelector").items() if labels.get(key) != each})
+    return pairs({key: each for key, each in _map(template, "spec", "nodeSelector").items() if labels.get(key) != each})
 
 
 def _too_small(node: Json, template: Json) -> str:
-    allocatable = _amounts(_map(node, "status", "allocatable"))
-    asked = _effective(template, "requests")
-    return ", ".join(f"{_amount(amount)} {resource}" for resource, amount in asked.items() if amount > allocatable[resource])
+    allocatable = quotas.amounts(_map(node, "status", "allocatable"))
+    asked = quotas.effective(template, "requests").items()
+    return ", ".join(f"{quotas.in_words(amount)} {resource}" for resource, amount in asked if amount > allocatable[resource])
 
 
 #: In the order in which one is told of a node with several; the advice is that for the node which is nearest to fitting.
@@ -440,44 +322,6 @@ _OBSTACLES = (
     _Obstacle("without the label {}", "Correct nodeSelector in the template, or: kubectl label nodes NODE {}", _unlabelled),
     _Obstacle("with less than {}", "Ask for less in resources.requests of the template, or add a larger node", _too_small),
 )
-
-
-def _scaled(value: t.Any, total: int, otherwise: int) -> int:
-    """GetScaledValueFromIntOrPercent, rounded up (apimachinery/pkg/util/intstr)."""
-    if isinstance(value, int):
-        return value
-    percent = re.fullmatch(r"([0-9]{1,9})%", value) if isinstance(value, str) else None
-    return -(-int(percent[1]) * total // 100) if percent else otherwise
-
-
-def _autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
-    targets = [(each, _map(each, "spec", "scaleTargetRef")) for each in autoscalers or ()]
-    return [each for each, target in targets if target.get("kind") == request.kind and target.get("name") == request.name
-            and _text(target, "apiVersion").rpartition("/")[0] == request.kind.group]
-
-
-#: Operators of matchExpressions: whether labels with that value (None: no such key) satisfy one with those values.
-#: Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
-_OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
-    "In": lambda value, values: value is not None and value in values,
-    "NotIn": lambda value, values: value not in values,
-    "Exists": lambda value, values: value is not None,
-    "DoesNotExist": lambda value, values: value is None,
-}
-
-
-def _selects(selector: t.Any, labels: Json) -> bool:
-    """Whether a label selector (matchLabels and matchExpressions) selects those labels; one that cannot be read selects none."""
-    if not isinstance(selector, dict):
-        return False
-    expressions = [(_OPERATORS.get(_text(each, "operator")), labels.get(_text(each, "key")), _list(each, "values"))
-                   for each in _list(selector, "matchExpressions")]
-    return (_map(selector, "matchLabels").items() <= labels.items()
-            and all(operator is not None and operator(value, values) for operator, value, values in expressions))
-
-
-def _pairs(labels: Json) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _lines(labels: Json) -> str:
@@ -496,14 +340,6 @@ def _names(serving: t.Sequence[_Serving]) -> str:
 def _without(selector: Json, labels: Json) -> Json:
     """What of a selector those labels do not satisfy."""
     return {key: value for key, value in selector.items() if labels.get(key) != value}
-
-
-def _is_sidecar(container: t.Any) -> bool:
-    return _text(container, "restartPolicy") == "Always"
-
-
-def _labels(template: Json) -> Json:
-    return {key: value for key, value in _map(template, "metadata", "labels").items() if isinstance(value, str)}
 
 
 def _name(item: t.Any) -> str:

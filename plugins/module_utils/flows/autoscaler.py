@@ -14,32 +14,67 @@ meanwhile; at 0 replicas it leaves a controller alone.
 
 from __future__ import annotations
 
-import json
 import typing as t
 
-from ..model import identity
+from ..model import marks
 from ..model.errors import RolloutError
-from ..model.steps import AUTOSCALER, Action, Patch, Step, annotation, put, test
-
-Json = dict[str, t.Any]
+from ..model.fields import Json, mapping, text
+from ..model.identity import canonical
+from ..model.observed import Observed
+from ..model.request import Request
+from ..model.steps import AUTOSCALER, Action, Decision, Patch, Step, annotation, put, test
 
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
 
 
+#: What changes sizes, or lets the server change them.
+_MOVING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
+
+
+def around(request: Request, seen: Observed, decision: Decision) -> Decision:
+    """The decision, or what has to be done about the autoscaler before it. Raises RolloutError where that is not wanted.
+
+    Frozen before the first size changes, restored before the last mark goes: whoever finishes the update restores it.
+    """
+    if seen.autoscaler is None or not isinstance(decision, Step) or request.autoscaler == "ignore":
+        return decision
+    if is_frozen(seen.autoscaler):
+        return restore(seen.autoscaler) if decision.is_end else decision
+    if decision.is_end:
+        return decision
+    if request.autoscaler == "refuse":
+        name = seen.autoscaler["metadata"]["name"]
+        raise RolloutError(f"the HorizontalPodAutoscaler {name} scales it and would fight the update", where=request.where,
+                           next_command="leave autoscaler=refuse out of the task, so that it does nothing while the update lasts")
+    return freeze(seen.autoscaler) if decision.action in _MOVING else decision
+
+
+def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:
+    """The HorizontalPodAutoscaler that sets the size of the user's controller."""
+    return next(iter(autoscalers_of(request, autoscalers)), None)
+
+
+def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> list[Json]:
+    """All that set it: Kubernetes follows none of several."""
+    targets = [(each, mapping(each, "spec", "scaleTargetRef")) for each in autoscalers or ()]
+    return [each for each, target in targets if target.get("kind") == request.kind and target.get("name") == request.name
+            and text(target, "apiVersion").rpartition("/")[0] == request.kind.group]
+
+
 def is_frozen(scaler: Json) -> bool:
-    return identity.FROZEN in (scaler["metadata"].get("annotations") or {})
+    return marks.is_frozen(scaler["metadata"].get("annotations") or {})
 
 
 def freeze(scaler: Json) -> Step:
     """Let it do nothing; assumes the behavior and minReplicas that were seen."""
     metadata, spec = scaler["metadata"], scaler["spec"]
-    original = {"behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
+    original: marks.Frozen = {"behavior": spec.get("behavior"), "minReplicas": spec.get("minReplicas")}
     no_annotations = () if metadata.get("annotations") else (put("/metadata/annotations", {}),)
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
         *(test(f"/spec/{field}", value) for field, value in original.items()),
         *no_annotations,
-        put(annotation(identity.FROZEN), identity.canonical(original)),
+        put(annotation(marks.FROZEN), canonical(original)),
         put("/spec/behavior", _DISABLED),
         put("/spec/minReplicas", 1),
     ), AUTOSCALER)
@@ -49,20 +84,17 @@ def freeze(scaler: Json) -> Step:
 def restore(scaler: Json) -> Step:
     """Give it back what it had. Raises RolloutError when somebody has made that unreadable."""
     metadata = scaler["metadata"]
-    text = metadata["annotations"][identity.FROZEN]
-    try:
-        original = json.loads(text)
-        fields = {field: original[field] for field in ("behavior", "minReplicas")}
-    except (ValueError, TypeError, KeyError):
+    original = marks.frozen(metadata["annotations"])
+    if original is None:
         raise RolloutError(
-            f"the annotation {identity.FROZEN} of the {AUTOSCALER} {metadata['name']} cannot be read: it cannot be restored",
+            f"the annotation {marks.FROZEN} of the {AUTOSCALER} {metadata['name']} cannot be read: it cannot be restored",
             next_command=f"set minReplicas and behavior of it by hand, and remove the annotation: kubectl -n "
-                         f"{metadata.get('namespace', 'default')} edit hpa {metadata['name']}") from None
+                         f"{metadata.get('namespace', 'default')} edit hpa {metadata['name']}")
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
-        test(annotation(identity.FROZEN), text),
-        {"op": "remove", "path": annotation(identity.FROZEN)},
-        *(put(f"/spec/{field}", value) for field, value in fields.items() if value is not None),
-        *({"op": "remove", "path": f"/spec/{field}"} for field, value in fields.items() if value is None),
+        test(annotation(marks.FROZEN), metadata["annotations"][marks.FROZEN]),
+        {"op": "remove", "path": annotation(marks.FROZEN)},
+        *(put(f"/spec/{field}", value) for field, value in original.items() if value is not None),
+        *({"op": "remove", "path": f"/spec/{field}"} for field, value in original.items() if value is None),
     ), AUTOSCALER)
     return Step(Action.RESTORE, metadata["name"], write, before="does nothing", after="at work")

@@ -21,14 +21,18 @@ import typing as t
 
 from ..model import identity
 from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.kinds import State
+from ..model.marks import LAST_ROLLOUT, MARKS, NOT_COPIED, PARTNER, TAKEOVER, Takeover
 from ..model.observed import Controller, Observed, Pod, own_label
-from ..model.request import Request, State, image_names, images_of
+from ..model.request import Request
 from ..model.steps import Action, Create, Decision, Delete, HandOver, Step, Wait, annotate, patch, pointer, put, scale, test
-
-Json = dict[str, t.Any]
+from ..model.template import image_names, images_of, without_label
 
 #: No cluster has a priority class of this name, and the API server refuses pods of a class that is not there.
 CLOSED = "baton-kubernetes-takeover-in-progress"
+#: What it takes; without list on pods, nothing depends on it where a next_name is given.
+NEEDS = (("", "pods", ("list", "patch")),)
 _PRIORITY = "/spec/template/spec/priorityClassName"
 
 
@@ -41,7 +45,7 @@ def is_under_way(seen: Observed) -> bool:
     Where somebody has replaced the primary by its manifest, the successor's copy of the mark tells.
     """
     primary, successor = seen.primary, seen.successor
-    return bool(primary and (identity.TAKEOVER in primary.annotations
+    return bool(primary and (primary.has_takeover
                          or successor and successor.takeover and is_closed(successor) and successor.partner == primary.name))
 
 
@@ -75,7 +79,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
         label = [test("/metadata/labels", None), put("/metadata/labels", {request.label_key: value})]
     operations = (
         test("/spec/replicas", 0),
-        *annotate(primary, {identity.TAKEOVER: identity.canonical(mark_for(request, successor, desired, primary.images))}),
+        *annotate(primary, {TAKEOVER: identity.canonical(mark_for(request, successor, desired, primary.images))}),
         *label,
         put("/spec/template", closed(successor.template)),
         *([put("/spec/selector", successor.selector)] if primary.kind.may_change_selector else []),
@@ -88,7 +92,7 @@ def rename(request: Request, primary: Controller, successor: Controller, desired
 def recreate(request: Request, successor: Controller, desired: int) -> Step:
     """| gone | all pods | somebody has deleted foo | create: as it would be after the first step |"""
     value = own_label(request, successor) or ""
-    kept = {key: text for key, text in successor.annotations.items() if key not in identity.NOT_COPIED}
+    kept = {key: text for key, text in successor.annotations.items() if key not in NOT_COPIED}
     mark = mark_for(request, successor, desired, successor.last_rollout.get("from") or {})
     manifest = {
         "apiVersion": successor.kind.api_version,
@@ -97,7 +101,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
             "name": request.name,
             "namespace": request.namespace,
             "labels": {**successor.labels, request.label_key: value},
-            "annotations": {**kept, identity.PARTNER: successor.name, identity.TAKEOVER: identity.canonical(mark)},
+            "annotations": {**kept, PARTNER: successor.name, TAKEOVER: identity.canonical(mark)},
         },
         "spec": {
             "replicas": desired,
@@ -112,10 +116,10 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
 def finish(request: Request, seen: Observed) -> Decision:
     """What is left to do, from the mark. Raises RolloutError if it cannot be read, or names a controller that is no successor."""
     primary, successor = t.cast(Controller, seen.primary), seen.successor
-    mark = primary.takeover or (successor.takeover if successor and identity.TAKEOVER not in primary.annotations else None)
+    mark = primary.takeover or (successor.takeover if successor and not primary.has_takeover else None)
     if mark is None:
         raise RolloutError(
-            f"the annotation {identity.TAKEOVER} cannot be read, so the handover cannot be finished",
+            f"the annotation {TAKEOVER} cannot be read, so the handover cannot be finished",
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
@@ -126,14 +130,14 @@ def finish(request: Request, seen: Observed) -> Decision:
     if not is_closed(primary):
         return _give_back(request, seen, primary, successor, mark)
     # | closed | any | foo has lost its mark, or another image was applied | restore |
-    if identity.TAKEOVER not in primary.annotations or primary.images != successor.images:
+    if not primary.has_takeover or primary.images != successor.images:
         return _restore(primary, successor)
     # | closed | any | somebody has scaled foo: it would delete pods | restore its size |
     if primary.replicas < mark["replicas"] and not (successor.is_deleting and successor.current == 0):
         return scale(primary, mark["replicas"], Action.RESTORE)
     # | closed | open | | annotate: next is closed, with foo's mark |
     if not is_closed(successor):
-        return close(successor, {identity.TAKEOVER: primary.annotations[identity.TAKEOVER]})
+        return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
     # | closed | closed | the controller manager has not seen both | wait |
     # From then on it makes no pod for either, and deletes none, whatever it has heard of the pods.
     return hand_over(seen.pods, successor, primary) or delete_empty(successor)
@@ -200,8 +204,8 @@ def may_open(controller: Controller, giver_uid: str, pods: tuple[Pod, ...] | Non
 
 def _restore(primary: Controller, successor: Controller) -> Step:
     """The primary's template and mark as the first step has left them: somebody has applied another manifest to it meanwhile."""
-    mark = successor.annotations.get(identity.TAKEOVER) or primary.annotations[identity.TAKEOVER]
-    operations = (*annotate(primary, {identity.TAKEOVER: mark, identity.PARTNER: successor.name}), test(_PRIORITY, CLOSED),
+    mark = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
+    operations = (*annotate(primary, {TAKEOVER: mark, PARTNER: successor.name}), test(_PRIORITY, CLOSED),
                   put("/spec/template", closed(successor.template)))
     warning = ""
     if primary.images != successor.images:
@@ -212,7 +216,7 @@ def _restore(primary: Controller, successor: Controller) -> Step:
                 warning=warning)
 
 
-def _give_back(request: Request, seen: Observed, primary: Controller, successor: Controller, mark: Json) -> Decision:
+def _give_back(request: Request, seen: Observed, primary: Controller, successor: Controller, mark: Takeover) -> Decision:
     """Undo the handover, since the primary makes pods of another template: the update goes on from where both had pods.
 
     Handed to it, the successor's pods would be too many, and the controller manager would choose which ones to delete.
@@ -228,16 +232,16 @@ def _give_back(request: Request, seen: Observed, primary: Controller, successor:
         # | open | closed | next has its pods | restore next: opened, without the mark |
         if not may_open(successor, primary.uid, tuple(pod for pod in back if pod.owner)):
             return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
-        write = patch(successor, *annotate(successor, {identity.TAKEOVER: None}), *opening(mark["priorityClassName"]))
+        write = patch(successor, *annotate(successor, {TAKEOVER: None}), *opening(mark["priorityClassName"]))
         return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
                     warning=f"somebody has replaced {primary.name} when its update had all but ended; "
                     f"the update goes on from there")
     # | open | open | the mark is still on foo | annotate foo: it goes |
-    return Step(Action.ANNOTATE, primary.name, patch(primary, *annotate(primary, {identity.TAKEOVER: None})), before="taking over",
+    return Step(Action.ANNOTATE, primary.name, patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
                 after="updating")
 
 
-def _end(request: Request, seen: Observed, primary: Controller, mark: Json) -> Decision:
+def _end(request: Request, seen: Observed, primary: Controller, mark: Takeover) -> Decision:
     """The primary is opened and the marks go, in one patch when all is well.
 
     The marks stay until then so that a task that is run again after a kill waits for the pods as the first one did.
@@ -259,13 +263,13 @@ def _end(request: Request, seen: Observed, primary: Controller, mark: Json) -> D
     is_successors = mark["template"] == _digest(primary.template, mark["label"])  # nobody has edited it meanwhile
     if is_successors:
         record["request"] = became(mark["request"], primary, mark["label"])
-    changes = {**dict.fromkeys(identity.MARKS), identity.LAST_ROLLOUT: identity.canonical(record)}
+    changes = {**dict.fromkeys(MARKS), LAST_ROLLOUT: identity.canonical(record)}
     changes = {key: value for key, value in changes.items() if value or key in primary.annotations}
     # Nobody may have applied another template that has not been heard of yet: there is no second look.
     is_as_seen = test("/metadata/resourceVersion", primary.resource_version)
     original = {"priorityClassName": mark["priorityClassName"]} if mark["priorityClassName"] else {}
     spec = {**_without_priority(primary.template)["spec"], **original}
-    warning = "" if primary.annotations.get(identity.SUCCESSOR_SPEC) in (None, identity.digest(spec)) else (
+    warning = "" if primary.successor_spec in (None, identity.digest(spec)) else (
         f"somebody has applied another template to {primary.name} when its update had all but ended: {image_names(images)}. It is "
         f"updated once more; whoever applies that manifest (a GitOps controller, a pipeline) should get the new image too")
     return Step(Action.ANNOTATE, primary.name, patch(primary, is_as_seen, *annotate(primary, changes), *operations),
@@ -276,7 +280,7 @@ def _end(request: Request, seen: Observed, primary: Controller, mark: Json) -> D
 # The mark
 
 
-def mark_for(request: Request, successor: Controller, desired: int, before: Json) -> Json:
+def mark_for(request: Request, successor: Controller, desired: int, before: Json) -> Takeover:
     """What is needed to finish without the successor: who it was, how many pods there are, what its template asks for when open."""
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key, "replicas": desired, "from": before,
             "request": request.fingerprint, "template": _digest(successor.template, request.label_key),
@@ -307,7 +311,7 @@ def _without_priority(template: Json) -> Json:
 
 def _digest(template: Json, key: str) -> str:
     """Tells whether somebody has changed the primary's template during the handover, whatever its priority class."""
-    return identity.digest(identity.without_label(_without_priority(template), key))
+    return identity.digest(without_label(_without_priority(template), key))
 
 
 def _refuse_unproven(request: Request, primary: Controller, successor: Controller) -> None:
@@ -316,6 +320,6 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
                and _digest(primary.template, "") == _digest(successor.template, ""))
     if successor.owner or not (successor.partner == primary.name or is_twin):
         raise RolloutError(
-            f"the annotation {identity.TAKEOVER} names {successor.name}, which is not this update's next controller: its own "
+            f"the annotation {TAKEOVER} names {successor.name}, which is not this update's next controller: its own "
             f"annotations do not name {primary.name}", where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} {successor.name} -o yaml")

@@ -8,7 +8,7 @@
     |                       caught once, in a module's main()
     └── NoSuchController    raised by planner; the driver adds what else has that name
 
-What the API server answers is first told apart inside gateway.py, in a small tree of its own; only what the driver
+What the API server answers is first told apart inside cluster/http.py, in a small tree of its own; only what the driver
 cannot act upon becomes a RolloutError.
 """
 

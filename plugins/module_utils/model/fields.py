@@ -40,3 +40,8 @@ def text(item: t.Any, key: str) -> str:
 def number(item: t.Any, key: str, otherwise: int = 0) -> int:
     value = item.get(key) if isinstance(item, dict) else None
     return value if isinstance(value, int) else otherwise
+
+
+def pairs(labels: t.Mapping[str, t.Any]) -> str:
+    """Labels as kubectl writes a selector: "app=foo,tier=web"."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

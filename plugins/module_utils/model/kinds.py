@@ -36,9 +36,33 @@ class Kind(enum.StrEnum):
         return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment"}[self]
 
     @property
+    def is_made_by_others(self) -> bool:
+        """Whether most of them are parts of another object, and no controllers of their own."""
+        return self is Kind.REPLICA_SET
+
+    @property
     def may_change_selector(self) -> bool:
         """Whether an object that is there may get another selector."""
         return self is Kind.REPLICATION_CONTROLLER
+
+    @property
+    def counts_as(self) -> tuple[str, ...]:
+        """What the controller of new pods counts as in a ResourceQuota; one outside the core group has one name only."""
+        return (self.resource, f"count/{self.resource}") if self is Kind.REPLICATION_CONTROLLER else ("count/replicasets.apps",)
+
+    @property
+    def is_stepped_by_server(self) -> bool:
+        """Whether the server's own controller changes the sizes: the object stays the same one, and has no successor."""
+        return self is Kind.DEPLOYMENT
+
+    @property
+    def may_be_migrated(self) -> bool:
+        """Whether its pods can be given to a Deployment."""
+        return self is Kind.REPLICATION_CONTROLLER
+
+    def labels(self, selector: dict) -> dict:
+        """The labels that a manifest's selector asks for."""
+        return selector if self is Kind.REPLICATION_CONTROLLER else selector.get("matchLabels")
 
     def selector(self, labels: dict[str, str]) -> dict:
         """What asks for these labels, as a manifest has it."""
@@ -52,3 +76,36 @@ class Kind(enum.StrEnum):
 
 #: Those that the user may name.
 ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT)
+
+
+class State(enum.StrEnum):
+    """What the user wants to have when the task ends."""
+
+    #: The pods of the user's controller have the wanted template.
+    UPDATED = "updated"
+    #: The rollout in progress is undone.
+    ROLLED_BACK = "rolled_back"
+    #: Every pod is new, from the same template.
+    RESTARTED = "restarted"
+    #: The pods are a Deployment's.
+    MIGRATED = "migrated"
+
+    @property
+    def changes_template(self) -> bool:
+        """Whether the task has to say what the pods shall look like."""
+        return self is State.UPDATED
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the pods are replaced by others of the same template."""
+        return self is State.RESTARTED
+
+    @property
+    def undoes(self) -> bool:
+        """Whether a task goes back: to where the update in progress has begun, or to a revision."""
+        return self is State.ROLLED_BACK
+
+    @property
+    def migrates(self) -> bool:
+        """Whether the pods stay, and get a controller of another kind."""
+        return self is State.MIGRATED

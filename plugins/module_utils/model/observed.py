@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import identity
+from . import marks
+from .fields import Json
 from .kinds import Kind
-from .request import Request, images_of
-
-Json = dict[str, t.Any]
+from .marks import Revision
+from .request import Request
+from .template import images_of
 
 #: minReadySeconds of a pod that is never to count as available: 68 years, the most the API takes beside a deadline above it.
 NEVER = 2**31 - 2
@@ -109,31 +110,31 @@ class Controller:
 
     @property
     def partner(self) -> str | None:
-        return self.annotations.get(identity.PARTNER)
+        return marks.partner(self.annotations)
 
     @property
     def partner_uid(self) -> str | None:
-        return self.annotations.get(identity.PARTNER_UID)
+        return marks.partner_uid(self.annotations)
 
     @property
     def desired(self) -> int | None:
         """How many replicas this one has to reach in the update in progress; 0 on the one that shrinks."""
-        return _count(self.annotations.get(identity.DESIRED))
+        return marks.desired(self.annotations)
 
     @property
     def original(self) -> int | None:
         """The size of the user's controller when the update in progress began."""
-        return _count(self.annotations.get(identity.ORIGINAL))
+        return marks.original(self.annotations)
 
     @property
     def paused(self) -> int | None:
         """With how many new pods the update in progress has been paused."""
-        return _count(self.annotations.get(identity.PAUSED))
+        return marks.paused(self.annotations)
 
     @property
     def is_marked(self) -> bool:
         """An update is in progress, or a client died before it could clean up."""
-        return any(mark in self.annotations for mark in identity.MARKS)
+        return marks.is_marked(self.annotations)
 
     @property
     def is_successor(self) -> bool:
@@ -141,15 +142,19 @@ class Controller:
         return self.is_marked and self.last_rollout.get("outcome") == "updating"
 
     @property
-    def takeover(self) -> Json | None:
+    def takeover(self) -> marks.Takeover | None:
         """The mark of the handover in progress; None where there is none, or it cannot be read."""
-        mark = identity.record(self.annotations.get(identity.TAKEOVER)) or {}
-        is_text = all(isinstance(mark.get(field), str) for field in ("next", "uid", "label", "request", "template"))
-        original = mark.get("priorityClassName")
-        images = mark.get("from")
-        is_whole = (is_text and isinstance(images, dict) and all(isinstance(image, str) for image in images.values())
-                    and _is_size(mark.get("replicas")) and (original is None or isinstance(original, str)))
-        return mark if is_whole else None
+        return marks.takeover(self.annotations)
+
+    @property
+    def has_takeover(self) -> bool:
+        """A handover is in progress, whether its mark can be read or not."""
+        return marks.has_takeover(self.annotations)
+
+    @property
+    def successor_spec(self) -> str | None:
+        """A hash of the successor's pod spec when it was seen first."""
+        return marks.successor_spec(self.annotations)
 
     @property
     def reference(self) -> Json:
@@ -160,7 +165,7 @@ class Controller:
     @property
     def last_rollout(self) -> Json:
         """Outcome, from, to and time of the last update, or {}."""
-        return identity.record(self.annotations.get(identity.LAST_ROLLOUT)) or {}
+        return marks.last_rollout(self.annotations)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,22 +210,6 @@ class Deployment(Controller):
         return self.replicas if self.last_rollout.get("outcome") == "rolling back" else 0
 
 
-@dataclasses.dataclass(frozen=True)
-class Revision:
-    """A template that a controller has had."""
-
-    number: int
-    #: Without the label that tells its pods from others.
-    template: Json
-    #: When it was first there, in RFC 3339.
-    time: str = ""
-    #: Who has updated to it, as far as that is known.
-    who: str = ""
-    #: The ControllerRevision that keeps it, and the uid of that one's controller; "" for a template that is in use.
-    name: str = ""
-    owner_uid: str = ""
-
-
 class Pod(t.NamedTuple):
     """A pod that has neither ended nor is about to, as far as a handover is concerned."""
 
@@ -240,21 +229,8 @@ class Pod(t.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Migration:
-    """A ReplicationController on its way to a Deployment."""
-
-    controller: Controller | None
-    replica_set: Controller | None
-    deployment: Deployment | None
-    #: What is kept of it until the end (the data of a ControllerRevision), or None.
-    kept: Json | None
-    #: The pods that its selector matches; None where nobody has looked.
-    pods: tuple[Pod, ...] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Observed:
-    """Everything the planner decides upon."""
+    """Everything that a planner decides upon; each flow has fields of its own beside these."""
 
     primary: Controller | None
     successor: Controller | None
@@ -266,27 +242,12 @@ class Observed:
     who: str = ""
     #: The pods that the successor's selector matches, where a handover depends on whose they are; None where nobody has looked.
     pods: tuple[Pod, ...] | None = None
-    #: Empty successors of an update that another one, begun at the same time, has displaced.
-    displaced: tuple[Controller, ...] = ()
     #: The HorizontalPodAutoscaler that scales the primary, if there is one and somebody has looked.
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods, as far as somebody has looked.
     budgets: tuple[Json, ...] = ()
-    #: Controllers that an interrupted `kubectl rolling-update` of the primary has left, by name.
-    kubectl_left: tuple[str, ...] = ()
-    #: The ReplicaSets of a Deployment, the oldest first; its successor is the one that has its present template.
-    sets: tuple[Controller, ...] = ()
     #: The templates that one can go back to, the newest first.
     history: tuple[Revision, ...] = ()
-    #: Whether the template that an update is about to replace has to be among them.
-    keeps_history: bool = False
-    #: Where the request is for one.
-    migration: Migration | None = None
-
-    @property
-    def old_pods(self) -> int:
-        """The pods of a Deployment that have another template than its present one."""
-        return sum(it.current for it in self.sets if it is not self.successor)
 
     @property
     def stamp(self) -> Json:
@@ -299,46 +260,18 @@ class Observed:
         return any(it.is_marked for it in (self.primary, self.successor) if it)
 
 
+#: What has more to tell than its pods.
+_CLASSES: dict[Kind, type[Controller]] = {Kind.DEPLOYMENT: Deployment}
+
+
 def parse(kind: Kind, item: Json) -> Controller:
     """An object of that kind as the API server shows it."""
-    return (Deployment if kind is Kind.DEPLOYMENT else Controller).from_api(item, kind)
+    return _CLASSES.get(kind, Controller).from_api(item, kind)
 
 
 def revision_of(controller: Controller) -> int:
     """The number that the server has given to a ReplicaSet's template; 0 where it has not yet."""
-    return _count(controller.annotations.get(identity.REVISION)) or 0
-
-
-def observe(controllers: t.Mapping[str, Controller], request: Request, sets: t.Mapping[str, Controller] | None = None) -> Observed:
-    """Find the two controllers of the update among all of the namespace; for a Deployment, its ReplicaSets among these sets."""
-    if request.kind is Kind.DEPLOYMENT:
-        return _observe_deployment(controllers.get(request.name), sets or {})
-    primary = controllers.get(request.name)
-    partners = sorted((it for it in controllers.values() if it.partner == request.name), key=lambda it: it.name)
-    successor = _pick_successor(controllers, request, primary, partners)
-    return Observed(primary, successor, displaced=_displaced(primary, partners),
-                    kubectl_left=_left_by_kubectl(controllers, request.name))
-
-
-def _observe_deployment(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Observed:
-    """The oldest set that has its template is the one that the server's controller goes by (FindNewReplicaSet)."""
-    if primary is None:
-        return Observed(None, None)
-    own = sorted((it for it in sets.values() if it.owner_uid == primary.uid), key=lambda it: (it.created, it.name))
-    current = next((it for it in own if identity.same_template(it.template, primary.template, identity.HASH_LABEL)), None)
-    history = (Revision(revision_of(it), identity.without_label(it.template, identity.HASH_LABEL), it.created) for it in own)
-    return Observed(primary, current, sets=tuple(own), history=_newest_first(history))
-
-
-def _newest_first(history: t.Iterable[Revision]) -> tuple[Revision, ...]:
-    return tuple(sorted(history, key=lambda it: it.number, reverse=True))
-
-
-def expected_successor(request: Request, primary: Controller) -> tuple[str, str]:
-    """Name and deployment label of the successor that this request, applied to the primary as it is, asks for."""
-    content = request.content(primary.template, primary.selector)
-    value = identity.label_value(content, own_label(request, primary))
-    return request.next_name or identity.successor_name(primary.name, value), value
+    return marks.revision(controller.annotations)
 
 
 def own_label(request: Request, primary: Controller) -> str | None:
@@ -347,43 +280,6 @@ def own_label(request: Request, primary: Controller) -> str | None:
     return primary.selector.get(request.label_key, labels.get(request.label_key))
 
 
-def _pick_successor(controllers: t.Mapping[str, Controller], request: Request, primary: Controller | None,
-               partners: list[Controller]) -> Controller | None:
-    """The controller the primary names, or the request names, or the one that names the primary as its partner."""
-    names = [(primary.takeover or {}).get("next"), primary.partner] if primary else []
-    names.append(request.next_name)
-    if primary and not request.undoes and identity.TAKEOVER not in primary.annotations:
-        names.append(expected_successor(request, primary)[0])
-    names += [each.name for each in partners]
-    return next((controllers[name] for name in names if name in controllers), None)
-
-
-def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
-    """Two clients that begin at once mark the primary one after the other; only the one that the primary names ever gets a pod."""
-    if primary is None or primary.partner is None:
-        return ()
-    return tuple(it for it in partners
-                 if it.name != primary.partner and it.is_successor and it.partner_uid == primary.uid
-                 and it.replicas == 0 and it.current == 0 and not it.is_deleting)
-
-
-def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tuple[str, ...]:
-    """Names of the controllers that `kubectl rolling-update` was moving the primary's pods to when it was interrupted."""
-    primary = controllers.get(name)
-    named = primary.annotations.get(identity.KUBECTL_NEXT) if primary else None
-    found = {each for each, it in controllers.items() if it.annotations.get(identity.KUBECTL_SOURCE, "").partition(":")[0] == name}
-    return tuple(sorted(found | {each for each in (named,) if each in controllers}))
-
-
 def _labels(selector: Json) -> Json:
     """The labels that a selector asks for; all kinds but ReplicationControllers have them one level below."""
     return selector if all(isinstance(value, str) for value in selector.values()) else selector.get("matchLabels") or {}
-
-
-def _is_size(value: t.Any) -> bool:
-    """Whether it may be a number of replicas; JSON's true is none."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
-def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None

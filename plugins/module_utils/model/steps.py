@@ -14,11 +14,10 @@ import dataclasses
 import enum
 import typing as t
 
-from . import identity
+from . import marks
+from .fields import Json
 from .kinds import Kind
 from .observed import Controller, Pod
-
-Json = dict[str, t.Any]
 
 
 class Action(enum.StrEnum):
@@ -52,6 +51,15 @@ class Patch:
 
 
 @dataclasses.dataclass(frozen=True)
+class Merge:
+    """A strategic merge patch of one object, only for dry runs: it assumes nothing."""
+
+    name: str
+    patch: Json
+    kind: str = CONTROLLER
+
+
+@dataclasses.dataclass(frozen=True)
 class Create:
     """A new controller; refused by the server (409) when one of that name exists."""
 
@@ -63,7 +71,9 @@ class Create:
 
     @property
     def name(self) -> str:
-        return self.manifest["metadata"]["name"]
+        """Where the server is to choose it, what it begins with."""
+        metadata = self.manifest["metadata"]
+        return metadata["name"] if "name" in metadata else metadata["generateName"].removesuffix("-")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +189,7 @@ def same_marks(controller: Controller) -> tuple[Json, ...]:
     """
     if not controller.annotations:
         return (test("/metadata/annotations", None),)
-    return tuple(test(annotation(mark), controller.annotations.get(mark)) for mark in identity.MARKS)
+    return tuple(test(annotation(mark), controller.annotations.get(mark)) for mark in marks.MARKS)
 
 
 def annotate(controller: Controller, changes: t.Mapping[str, str | None]) -> tuple[Json, ...]:

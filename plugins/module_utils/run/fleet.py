@@ -4,8 +4,9 @@
 
 """Many controllers of a namespace in one task: which, in which order, how many at once, and when no further one is begun.
 
-Each is rolled by a driver of its own, in a thread of its own: they wait on the API server, not on each other, and one that waits
-for its Lease or for a request's next try keeps nobody. They share one gateway, and with it one watch.
+All are looked at before the first one is begun: what is wrong with a name is told while nothing is changed yet. Then each is
+rolled by a driver of its own, in a thread of its own: they wait on the API server, not on each other, and one that waits for its
+Lease or for a request's next try keeps nobody. They share one gateway, and with it one watch.
 """
 
 from __future__ import annotations
@@ -17,25 +18,30 @@ import math
 import threading
 import typing as t
 
-from ..cluster.gateway import Gateway, KubernetesGateway
-from ..model import identity
+from ..cluster.gateway import Gateway
+from ..cluster.kubernetes import KubernetesGateway
+from ..flows.flow import Flow
+from ..model import marks
 from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.identity import digest
 from ..model.observed import Controller
-from ..model.request import Request, State, repository, size
-from ..model.steps import AUTOSCALER, Write
+from ..model.options import CONCURRENCY, MAX_FAILURES, request_from, size
+from ..model.request import Request
+from ..model.steps import AUTOSCALER, Create, Merge, Patch, Write
+from ..model.template import repository
 from ..model.thresholds import Size
 from . import driver
-
-Json = dict[str, t.Any]
+from .clock import Clock, Intervals
 
 #: What only one controller can be given.
 FOR_ONE = ("next_name", "definition", "src", "to_revision")
 #: Seconds after which a driver that has heard nothing looks up, and after which the watch is asked for news.
 LOOK_UP, NEWS = 1.0, 0.1
 #: What is no step comes more seldom than from one driver alone: from so many it would be a load of its own.
-INTERVALS = driver.Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
-#: Names in a sentence.
-NAMES_TOLD = 5
+INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=True)
+#: Names, or reasons, in a sentence.
+SOME = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +73,14 @@ class Fleet:
         for option in FOR_ONE:
             if params.get(option):
                 raise RolloutError(f"{option} is for one controller: give its name")
-        concurrency = params.get("concurrency") or 5
+        concurrency = params.get("concurrency") or CONCURRENCY
         if concurrency < 1:
             raise RolloutError(f"concurrency {concurrency} is no number of controllers above 0")
         return cls(
             names=tuple(dict.fromkeys(params.get("names") or ())),
             label_selectors=tuple(params.get("label_selectors") or ()),
             concurrency=concurrency,
-            max_failures=size("max_failures", params.get("max_failures") or "0"),
+            max_failures=size("max_failures", params.get("max_failures") or MAX_FAILURES),
             order_annotation=params.get("order_annotation") or None,
         )
 
@@ -87,10 +93,10 @@ class Fleet:
         controllers = gateway.controllers()
         found = self.names or [controllers[name].partner or name if controllers[name].is_successor else name
                                for name in sorted(gateway.names(self.label_selectors)) if name in controllers]
-        requests = [Request.from_params({**wishes, "name": name}) for name in dict.fromkeys(found)]
+        requests = [request_from({**wishes, "name": name}) for name in dict.fromkeys(found)]
         if not requests:
             raise RolloutError(f"no {gateway.kind} matches {','.join(self.label_selectors)}",
-                               where=f"namespace {params.get('namespace') or 'default'}")
+                               where=f"namespace {params.get('namespace') or Request.namespace}")
         return sorted(requests, key=lambda request: self._place(controllers.get(request.name)))
 
     def _place(self, controller: Controller | None) -> tuple[float, str]:
@@ -108,7 +114,7 @@ class Fleet:
         """
         if self.names or controller is None:
             return ""
-        if request.state is State.ROLLED_BACK and not controller.is_marked:
+        if request.undoes and not controller.is_marked:
             return "no update is in progress"
         image = request.images.get("")
         if image and repository(image) not in map(repository, controller.images.values()):
@@ -116,77 +122,108 @@ class Fleet:
         return ""
 
 
-class _Rolling:
-    """The controllers of one task, one after the other or at once, and what has become of each."""
-
-    def __init__(self, fleet: Fleet, requests: list[Request], controllers: t.Mapping[str, Controller],
-                 roll: t.Callable[[Request], Json]) -> None:
-        self.fleet, self.controllers, self.roll = fleet, controllers, roll
-        self.failures = 0
-        self.failures_allowed = fleet.max_failures.of(len(requests), round_up=False)
-
-    def one(self, request: Request) -> Json:
-        """The result of one controller."""
-        entry = {"name": request.name, "changed": False, "failed": False, "skipped": False}
-        if self.failures > self.failures_allowed:
-            return entry | {"skipped": True, "msg": f"not begun, as {self.failures} of the others have failed"}
-        if why := self.fleet.why_skipped(request, self.controllers.get(request.name)):
-            return entry | {"skipped": True, "msg": why}
-        try:
-            return entry | self.roll(request)
-        except RolloutError as error:
-            self.failures += 1
-            return entry | error.as_result() | {"failed": True}
-
-
-def run(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: driver.Clock,
+def run(flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock,
         say: t.Callable[[str], None] = lambda line: None, stop: t.Callable[[], str] = lambda: "") -> Json:
     """Bring all controllers to what is asked for and return the task's result; one driver.run() for each.
 
     Raises RolloutError that has all results when one of them fails.
     """
-    shared = _Shared(gateway, [request.name for request in requests])
+    rolling = _Rolling(flow, fleet, requests, gateway, clock)
+    shared = rolling.shared
 
     def roll(request: Request) -> Json:
-        view = t.cast(Gateway, shared.views[request.name])
-        return driver.run(request, view, clock, lambda line: say(f"{request.name}: {line}"), stop, INTERVALS)
+        return driver.run(flow, request, shared.view(request), clock, lambda line: say(f"{request.name}: {line}"), stop, INTERVALS)
 
-    rolling = _Rolling(fleet, requests, gateway.controllers(), roll)
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
-        futures = [executor.submit(rolling.one, request) for request in requests]
+        futures = [executor.submit(rolling.begin, request, roll) for request in rolling.left]
         try:
             for future in futures:
                 while concurrent.futures.wait([future], NEWS if shared.broken else 0).not_done:
                     shared.pass_on_news(NEWS)
         finally:
             shared.end(RolloutError("stopped"))  # before the executor waits for them
-        return _result([future.result() for future in futures])
+        for future in futures:
+            future.result()
+    return rolling.result()
 
 
-def simulate(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway) -> Json:
+def simulate(flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock) -> Json:
     """Check mode: the same, one after the other, each on a simulated cluster that starts as the real one stands."""
+    rolling = _Rolling(flow, fleet, requests, gateway, clock)
+    for request in rolling.left:
+        rolling.begin(request, lambda it: driver.simulate(flow, it, rolling.shared.view(it)))
+    return rolling.result()
 
-    rolling = _Rolling(fleet, requests, gateway.controllers(), lambda request: driver.simulate(request, gateway))
-    return _result([rolling.one(request) for request in requests])
+
+def look(flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock) -> Json | None:
+    """The task's result if none of them has to be begun, None if one has. Raises RolloutError as run() does."""
+    rolling = _Rolling(flow, fleet, requests, gateway, clock)
+    return None if rolling.left else rolling.result()
 
 
-def look(fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: driver.Clock) -> Json | None:
-    """The task's result if there is nothing to do for any of them, None if there is. Raises RolloutError."""
+class _Rolling:
+    """The controllers of one task, and what has become of each.
 
-    class _SomethingToDo(Exception):
-        pass
+    All of them are looked at before one is begun, so that a name that is wrong is told before anything of the others is changed.
+    """
 
-    def roll(request: Request) -> Json:
-        result = driver.look(request, gateway, clock)
-        if result is None:
-            raise _SomethingToDo
-        return result
+    def __init__(self, flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock) -> None:
+        self.requests = requests
+        self.failures_allowed = fleet.max_failures.of(len(requests), round_up=False)
+        self.shared = _Shared(gateway, [request.name for request in requests])
+        #: What there is to say of a controller, by its name; of those that are still to be begun, nothing.
+        self._entries: dict[str, Json] = {}
+        controllers = gateway.controllers()
+        for request in requests:
+            if why := fleet.why_skipped(request, controllers.get(request.name)):
+                self._skip(request, why)
 
-    rolling = _Rolling(fleet, requests, gateway.controllers(), roll)
-    try:
-        return _result([rolling.one(request) for request in requests])
-    except _SomethingToDo:
-        return None
+        def look_at(request: Request) -> None:
+            self._note(request, lambda it: driver.look(flow, it, self.shared.view(it), clock))
+
+        with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
+            list(executor.map(look_at, self.left))
+        for request in self.left if self._has_to_end else ():
+            self._skip_after_failures(request)
+
+    @property
+    def left(self) -> list[Request]:
+        """Those that something must be written or waited for."""
+        return [request for request in self.requests if request.name not in self._entries]
+
+    def begin(self, request: Request, roll: t.Callable[[Request], Json]) -> None:
+        """Let one be rolled, unless too many have failed by now."""
+        if self._has_to_end:
+            self._skip_after_failures(request)
+        else:
+            self._note(request, roll)
+
+    def result(self) -> Json:
+        """All results as one. Raises RolloutError when one of them is a failure."""
+        return _result([self._entries[request.name] for request in self.requests])
+
+    @property
+    def _failed(self) -> list[str]:
+        return [name for name, entry in list(self._entries.items()) if entry["failed"]]
+
+    @property
+    def _has_to_end(self) -> bool:
+        return len(self._failed) > self.failures_allowed
+
+    def _note(self, request: Request, do: t.Callable[[Request], Json | None]) -> None:
+        try:
+            result = do(request)
+        except RolloutError as error:
+            result = error.as_result() | {"failed": True}
+        if result is not None:
+            self._entries[request.name] = {"name": request.name, "changed": False, "failed": False, "skipped": False} | result
+
+    def _skip(self, request: Request, why: str) -> None:
+        self._note(request, lambda _request: {"skipped": True, "msg": why})
+
+    def _skip_after_failures(self, request: Request) -> None:
+        failed = self._failed
+        self._skip(request, f"not begun, as {len(failed)} of the others failed ({_some(failed)})")
 
 
 def _result(results: list[Json]) -> Json:
@@ -197,24 +234,34 @@ def _result(results: list[Json]) -> Json:
     changed = sum(each["changed"] for each in results)
     diffs = [{**diff, "before_header": each["name"], "after_header": each["name"]}
              for each in results if (diff := each.pop("diff", {}))]
-    warnings = dict.fromkeys(f"{each['name']}: {warning}" for each in results for warning in each.pop("warnings", ()))
-    whole = {"changed": bool(changed), "results": results, "warnings": list(warnings)}
+    warnings = _joined((each["name"], warning) for each in results for warning in each.pop("warnings", ()))
+    whole = {"changed": bool(changed), "results": results, "warnings": warnings}
     told = [f"{len(well)} of {len(results)} controllers are as wanted ({changed} changed)"]
     if skipped:
         told.append(f"{len(skipped)} skipped ({_some(skipped)})")
     if not failed:
         return whole | {"msg": ", ".join(told), "diff": diffs}
-    first = failed[0]
-    error = RolloutError(f"{len(failed)} of {len(results)} controllers failed ({_some([each['name'] for each in failed])})",
-                         why=f"the first: {first['msg']}")
+    names, failures = [each["name"] for each in failed], [each["failure"] for each in failed]
+    reasons = [": ".join(filter(None, [it["what"], it["why"].strip()])) for it in failures]
+    is_one = len(set(reasons)) == 1  # then the names have just been told
+    error = RolloutError(f"{len(failed)} of {len(results)} controllers failed ({_some(names)})",
+                         why=reasons[0] if is_one else _some(_joined(zip(names, reasons, strict=True)), "; "),
+                         next_command=failures[0]["next_command"])
     error.standing, error.progress = ", ".join(told), whole
-    error.causes = [cause for each in failed for cause in each["failure"]["causes"]]
     raise error
 
 
-def _some(names: list[str]) -> str:
-    more = len(names) - NAMES_TOLD
-    return ", ".join(names[:NAMES_TOLD]) + (f" and {more} more" if more > 0 else "")
+def _joined(told: t.Iterable[tuple[str, str]]) -> list[str]:
+    """What is told of controllers by name; what is the same for several of them comes once."""
+    names: dict[str, list[str]] = {}
+    for name, text in told:
+        names.setdefault(text, []).append(name)
+    return [f"{_some(those)}: {text}" for text, those in names.items()]
+
+
+def _some(texts: list[str], between: str = ", ") -> str:
+    more = len(texts) - SOME
+    return between.join(texts[:SOME]) + (f" and {more} more" if more > 0 else "")
 
 
 class _Shared:
@@ -223,13 +270,17 @@ class _Shared:
     def __init__(self, gateway: KubernetesGateway, names: list[str]) -> None:
         self.gateway = gateway
         self.broken: RolloutError | None = None
-        self.views = {name: _View(self) for name in names}
+        self._views = {name: _View(self) for name in names}
         self._lock = threading.Lock()
         self._objects: dict[str, list[Json] | None] = {}
         self._rules: list[list[Json] | None] = []
         self._revisions: list[Json] | None = None
         #: The uids of those that have been told of these revisions.
         self._told: set[str] = set()
+
+    def view(self, request: Request) -> Gateway:
+        """What the driver of one controller has for a gateway."""
+        return t.cast(Gateway, self._views[request.name])
 
     def pass_on_news(self, seconds: float) -> None:
         """Wait for news that long, and wake the drivers of what they are about."""
@@ -240,13 +291,13 @@ class _Shared:
         except RolloutError as error:
             self.end(error)
             return
-        for name in self.views.keys() & heard if heard is not None else self.views:
-            self.views[name].woken.set()
+        for name in self._views.keys() & heard if heard is not None else self._views:
+            self._views[name].woken.set()
 
     def end(self, error: RolloutError) -> None:
         """There will be no more news: every driver that still waits for some ends with that error."""
         self.broken = self.broken or error
-        for view in self.views.values():
+        for view in self._views.values():
             view.woken.set()
 
     def rules(self) -> list[Json] | None:
@@ -269,7 +320,7 @@ class _Shared:
             self._told.update(uids)
             if self._revisions is None:
                 return None
-            return [item for item in self._revisions if item["metadata"]["labels"][identity.HISTORY] in uids]
+            return [item for item in self._revisions if item["metadata"]["labels"][marks.HISTORY] in uids]
 
     def forget(self, resource: str) -> None:
         with self._lock:
@@ -277,15 +328,24 @@ class _Shared:
 
 
 class _View:
-    """What the driver of one controller has for a gateway."""
+    """What the drivers of one controller, first one that only looks, have for a gateway."""
 
     def __init__(self, shared: _Shared) -> None:
         self._shared = shared
+        self._stored: tuple[tuple[str, str] | None, Json] | None = None
         self.woken = threading.Event()
         self.rules, self.objects, self.revisions = shared.rules, shared.objects, shared.revisions
 
     def __getattr__(self, name: str) -> t.Any:
         return getattr(self._shared.gateway, name)
+
+    def dry_run(self, write: Patch | Merge | Create) -> Json:
+        """Asked for once for each template that it is applied to, by whoever looks and by the driver after it."""
+        base = self._shared.gateway.controllers().get(write.name)
+        key = (base.uid + digest(base.template), repr(write)) if base else None
+        if key is None or self._stored is None or self._stored[0] != key:
+            self._stored = key, self._shared.gateway.dry_run(write)
+        return self._stored[1]
 
     def wait(self, seconds: float) -> None:
         self.woken.wait(max(seconds, LOOK_UP))

@@ -23,11 +23,10 @@ import typing as t
 import uuid
 
 from ..cluster.gateway import Gateway
-from ..model import identity
+from ..model import identity, marks
 from ..model.errors import RolloutError
+from ..model.fields import Json
 from ..model.request import Request
-
-Json = dict[str, t.Any]
 
 #: Seconds after which a lease that was not renewed has ended.
 DURATION = 15
@@ -153,7 +152,7 @@ class Lease:
         is_mine = found is not None and self._is_mine(found)
         now = _micro_time(self._gateway.server_time())
         metadata = {"name": self._name, "namespace": self._request.namespace,
-                    "annotations": {identity.HOLDER: str(self._process)}}
+                    "annotations": {marks.HOLDER: str(self._process)}}
         if found is not None:
             metadata |= {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
         stored = self._gateway.put_lease({
@@ -187,7 +186,7 @@ class Lease:
 
 
 def _process(found: Json) -> Process | None:
-    return Process.from_text((found["metadata"].get("annotations") or {}).get(identity.HOLDER, ""))
+    return Process.from_text((found["metadata"].get("annotations") or {}).get(marks.HOLDER, ""))
 
 
 def _holder(found: Json) -> str:

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.permissions import refuse_missing
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import permissions
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 PAGE = Path(__file__).parents[3] / "docs/permissions.md"
 ROLE = yaml.safe_load(re.search(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1])["rules"]
@@ -23,6 +24,10 @@ CONTROLLERS, *_OTHERS, LEASES = ROLE
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "patch"]}
 UPDATE = Request("foo", namespace="shop")
 UNLOCKED = dataclasses.replace(UPDATE, lock=False)
+
+
+def refuse_missing(rules, request):
+    permissions.refuse_missing(rules, choose(request).needs(request), request)
 
 
 def refusal(rules, request=UPDATE):

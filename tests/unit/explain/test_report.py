@@ -8,13 +8,15 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from builders import BACK, NOW, SUCCESSOR, UPDATE, apply, look, new, old, rc, record
+from builders import BACK, NOW, SUCCESSOR, UPDATE, apply, look, new, old, plan, rc, record, standing
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action, Delete, Step
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -27,12 +29,20 @@ def numbers(name, replicas, available, image):
     return {"name": name, "uid": f"uid of {name}", "replicas": replicas, "available": available, "images": {"web": image}}
 
 
+def stands(request, *items, **facts):
+    return standing(request, look(request, *items, **facts))
+
+
+def commands(request, *items):
+    return choose(request).commands(request, look(request, *items))
+
+
 def bar(replicas=0, goal=3, **changes):
     return new(replicas, goal, name="bar", **changes)
 
 
 def foo_of_bar(replicas=3, goal=0):
-    return old(replicas, goal, marks={identity.PARTNER: "bar", identity.PARTNER_UID: "uid of bar"})
+    return old(replicas, goal, marks={marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar"})
 
 
 def taking_over():
@@ -50,14 +60,14 @@ STANDS = {
     "no update":
         ([rc(replicas=2, available=1)], ("complete", None, PRIMARY, None, 2, None, None)),
     "an update has ended":
-        ([rc(replicas=2, available=1, annotations={identity.LAST_ROLLOUT: record("updated")})],
+        ([rc(replicas=2, available=1, annotations={marks.LAST_ROLLOUT: record("updated")})],
          ("complete", None, PRIMARY, None, 2, None, ENDED)),
     "foo is marked, next not yet there":
         ([old(2, available=1)], ("progressing", "forward", PRIMARY, None, 3, None, None)),
     "forward":
         (BOTH, ("progressing", "forward", PRIMARY, V2_OF_3, 3, NOW, None)),
     "back":
-        ([old(2, 3, available=1, marks={identity.LAST_ROLLOUT: record("rolling back")}), new(1, 0)],
+        ([old(2, 3, available=1, marks={marks.LAST_ROLLOUT: record("rolling back")}), new(1, 0)],
          ("progressing", "back", PRIMARY, V2_OF_3, 3, NOW, None)),
     "taking over":
         (taking_over(), ("taking_over", "forward", numbers("foo", 3, 0, "myimage:v2"), numbers(SUCCESSOR, 3, 3, "myimage:v2"), 3,
@@ -71,16 +81,16 @@ STANDS = {
 def test_where_the_rollout_stands_when(items, expected):
     keys = ("phase", "direction", "controller", "next", "desired", "since", "last_rollout")
 
-    assert report.rollout(look(BACK, *items)) == dict(zip(keys, expected, strict=True))
+    assert report.rollout(stands(BACK, *items)) == dict(zip(keys, expected, strict=True))
 
 
 def test_an_ended_update_whose_next_keeps_its_name_is_complete():
-    last = rc("bar", 3, "myimage:v2", annotations={identity.LAST_ROLLOUT: record("updated")})
+    last = rc("bar", 3, "myimage:v2", annotations={marks.LAST_ROLLOUT: record("updated")})
 
-    stands = report.rollout(look(KEPT, last))
+    told = report.rollout(stands(KEPT, last))
 
-    assert (stands["phase"], stands["controller"], stands["next"], stands["desired"]) == ("complete", None, None, 3)
-    assert stands["last_rollout"] == ENDED
+    assert (told["phase"], told["controller"], told["next"], told["desired"]) == ("complete", None, None, 3)
+    assert told["last_rollout"] == ENDED
 
 
 FORWARD = f"{ROLL} 'name=foo image=myimage:v2 container=web'"
@@ -98,19 +108,18 @@ COMMANDS = {
 
 @pytest.mark.parametrize("items, resume, rollback", COMMANDS.values(), ids=COMMANDS)
 def test_commands_when(items, resume, rollback):
-    assert report.commands(look(BACK, *items), "default") == {"resume_command": resume, "rollback_command": rollback}
+    assert commands(BACK, *items) == (resume, rollback)
 
 
 def test_commands_name_the_namespace_and_another_label_key():
     primary, successor = old(2), new(1)
     for labels in (successor["spec"]["selector"], successor["spec"]["template"]["metadata"]["labels"]):
-        labels["x.io/color"] = labels.pop(identity.DEPLOYMENT_LABEL)
+        labels["x.io/color"] = labels.pop(marks.DEPLOYMENT_LABEL)
 
-    commands = report.commands(look(BACK, primary, successor), "prod")
+    resume_and_rollback = commands(dataclasses.replace(BACK, namespace="prod"), primary, successor)
 
     options = "name=foo namespace=prod deployment_label_key=x.io/color"
-    assert commands == {"resume_command": f"{ROLL} '{options} image=myimage:v2 container=web'",
-                        "rollback_command": f"{ROLL} '{options} state=rolled_back'"}
+    assert resume_and_rollback == (f"{ROLL} '{options} image=myimage:v2 container=web'", f"{ROLL} '{options} state=rolled_back'")
 
 
 def test_commands_set_only_the_images_that_differ():
@@ -118,20 +127,19 @@ def test_commands_set_only_the_images_that_differ():
     for item, image in ((primary, "log:v1"), (successor, "log:v1")):
         item["spec"]["template"]["spec"]["containers"].append({"name": "log", "image": image})
 
-    assert report.commands(look(BACK, primary, successor), "default")["resume_command"] == FORWARD
+    assert commands(BACK, primary, successor)[0] == FORWARD
 
 
 def test_commands_that_images_are_not_enough_for_say_to_run_the_task_again():
     primary, successor = old(2), new(1)
     successor["spec"]["template"]["spec"]["hostNetwork"] = True
 
-    assert report.commands(look(BACK, primary, successor), "default") == {
-        "resume_command": "run the task that began it", "rollback_command": BACKWARD}
+    assert commands(BACK, primary, successor) == ("run the task that began it", BACKWARD)
 
 
 def test_a_resumed_command_goes_on_where_the_rollout_stands():
     """It is more than text: what it says is what the planner takes."""
-    request = Request.from_params({"name": "foo", "image": "myimage:v2", "container": "web"})
+    request = request_from({"name": "foo", "image": "myimage:v2", "container": "web"})
 
     assert plan(request, look(request, *BOTH)).name == SUCCESSOR
 
@@ -143,11 +151,11 @@ def test_a_resumed_command_goes_on_where_the_rollout_stands():
     ([new(3)], [rc(image="myimage:v2")], "myimage:v2", "myimage:v2"),
 ], ids=["an update", "resumed in the handover", "next keeps its name", "foo was gone"])
 def test_images_before_and_after(start, end, before, after):
-    assert report.images(look(KEPT, *start), look(KEPT, *end)) == {"before": {"web": before}, "after": {"web": after}}
+    assert report.images(stands(KEPT, *start), stands(KEPT, *end)) == {"before": {"web": before}, "after": {"web": after}}
 
 
 def test_images_of_nothing_are_none():
-    assert report.images(look(UPDATE), look(UPDATE)) == {"before": {}, "after": {}}
+    assert report.images(stands(UPDATE), stands(UPDATE)) == {"before": {}, "after": {}}
 
 
 BUDGET = {"metadata": {"name": "all"}, "spec": {"selector": {}, "minAvailable": "100%"}}
@@ -164,7 +172,7 @@ def test_bounds(items, budgets, expected):
     quarter = Size(25, percent=True)
     request = dataclasses.replace(UPDATE, max_surge=quarter, max_unavailable=quarter)
 
-    bounds = report.bounds(request, look(request, *items), budgets)
+    bounds = report.bounds(stands(request, *items, budgets=budgets))
 
     assert (bounds["floor"], bounds["ceiling"]) == expected
 
@@ -172,7 +180,7 @@ def test_bounds(items, budgets, expected):
 def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
     sizes = []
     for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", BOTH, False), ("4", BOTH, True)):
-        report.add_sample(sizes, look(UPDATE, *items), at, is_end)
+        report.add_sample(sizes, stands(UPDATE, *items), at, is_end)
 
     both = {"phase": "progressing", "controller": {"replicas": 2, "available": 1}, "next": {"replicas": 1, "available": 1}}
     assert sizes == [{"at": "1", "phase": "complete", "controller": {"replicas": 3, "available": 3}, "next": None},
@@ -182,7 +190,7 @@ def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
 def test_samples_are_thinned_but_for_the_first_and_the_last():
     sizes = []
     for turn in range(10 * report.SAMPLES):
-        report.add_sample(sizes, look(UPDATE, rc(replicas=turn)), f"{turn}")
+        report.add_sample(sizes, stands(UPDATE, rc(replicas=turn)), f"{turn}")
         assert len(sizes) <= report.SAMPLES and sizes[0]["at"] == "0" and sizes[-1]["at"] == f"{turn}"
 
     turns = [int(sample["at"]) for sample in sizes]
@@ -190,11 +198,11 @@ def test_samples_are_thinned_but_for_the_first_and_the_last():
 
 
 def test_the_diff_is_of_the_template_and_says_the_same_of_both():
-    start, end = look(UPDATE, rc()), look(UPDATE, rc(image="myimage:v2"))
+    start, end = stands(UPDATE, rc()), stands(UPDATE, rc(image="myimage:v2"))
 
     assert report.diff(start, end) == {"before": {"template": rc()["spec"]["template"]},
                                        "after": {"template": rc(image="myimage:v2")["spec"]["template"]}}
-    assert report.diff(look(UPDATE), look(UPDATE)) == {"before": {}, "after": {}}
+    assert report.diff(stands(UPDATE), stands(UPDATE)) == {"before": {}, "after": {}}
 
 
 def step(action, before=None, after=None):
@@ -249,7 +257,7 @@ def test_an_entry_of_steps_has_the_documented_keys():
     (UPDATE, [], "foo is gone"),
 ], ids=["updated", "rolled_back", "restarted", "next keeps its name", "gone"])
 def test_the_sentence_at_the_end(request_, items, expected):
-    assert report.sentence(request_, look(request_, *items)) == expected
+    assert report.sentence(request_, stands(request_, *items)) == expected
 
 
 def test_no_report_holds_what_may_be_secret():
@@ -260,7 +268,9 @@ def test_no_report_holds_what_may_be_secret():
     seen = look(BACK, primary, successor)
     decision = plan(BACK, seen)
 
-    texts = [report.rollout(seen), report.commands(seen, "default"), report.images(seen, seen), report.line(decision),
-             report.entry(decision, NOW), report.sentence(BACK, seen), Controller.from_api(primary).images]
+    told = standing(BACK, seen)
+
+    texts = [report.rollout(told), commands(BACK, primary, successor), report.images(told, told), report.line(decision),
+             report.entry(decision, NOW), report.sentence(BACK, told), Controller.from_api(primary).images]
 
     assert "hunter2" not in repr(texts)

@@ -16,15 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.surroundings import (
-    Surroundings,
-    autoscaler_of,
-    budgets_of,
-    desired_healthy,
-    quantity,
-    warnings,
-)
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import DEPLOYMENT_LABEL
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.quotas import quantity
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.surroundings import Surroundings, warnings
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.autoscaler import autoscaler_of
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import budgets_of, desired_healthy
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks import DEPLOYMENT_LABEL
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size

@@ -11,10 +11,9 @@ import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report import entry
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import simulated
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import patched
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import DoesNotHold, patched
 
 BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 60}}
 
@@ -44,21 +43,21 @@ def test_frozen_and_restored_it_is_what_it_was(before):
 def test_one_that_somebody_has_changed_meanwhile_is_not_frozen_with_what_it_had_before(change):
     before = scaler(minReplicas=3)
 
-    with pytest.raises(simulated.TestFailed):
+    with pytest.raises(DoesNotHold):
         patched({**before, "spec": {**before["spec"], **change}}, autoscaler.freeze(before).write)
 
 
 def test_another_of_the_same_name_is_not_touched():
     before = scaler(minReplicas=3)
 
-    with pytest.raises(simulated.TestFailed):
+    with pytest.raises(DoesNotHold):
         patched({**before, "metadata": {**before["metadata"], "uid": "another"}}, autoscaler.freeze(before).write)
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", json.dumps({"behavior": None})])
 def test_what_cannot_be_read_is_left_to_people(text):
     with pytest.raises(RolloutError) as error:
-        autoscaler.restore(scaler({identity.FROZEN: text}))
+        autoscaler.restore(scaler({marks.FROZEN: text}))
 
     assert "kubectl -n shop edit hpa hpa" in error.value.next_command
 

@@ -13,21 +13,22 @@ from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended,
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 
-KEY = identity.DEPLOYMENT_LABEL
+KEY = marks.DEPLOYMENT_LABEL
 PRIMARY_UID, SUCCESSOR_UID = "uid of foo", f"uid of {SUCCESSOR}"
 PRIORITY = "/spec/template/spec/priorityClassName"
 MARK = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": KEY, "replicas": 3, "from": {"web": "myimage:v1"},
         "request": UPDATE.fingerprint, "priorityClassName": None,
-        "template": identity.digest(identity.without_label(template("myimage:v2"), KEY))}
+        "template": identity.digest(without_label(template("myimage:v2"), KEY))}
 
 
 def decide(request, *items, **facts):
@@ -55,7 +56,7 @@ def annotations(item):
 
 
 def mark_of(item):
-    return json.loads(annotations(item)[identity.TAKEOVER])
+    return json.loads(annotations(item)[marks.TAKEOVER])
 
 
 def parse(item):
@@ -199,16 +200,16 @@ TABLE = {
         (lambda it: [changed(it.renamed(), image="myimage:v9"), it.closed()], pods(3),
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
     "foo has lost its mark: next has a copy":
-        (lambda it: [changed(it.renamed(), without=[identity.TAKEOVER]), it.closed()], pods(1, primary=2),
+        (lambda it: [changed(it.renamed(), without=[marks.TAKEOVER]), it.closed()], pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost all marks: next has a copy":
-        (lambda it: [changed(it.renamed(), without=identity.MARKS), it.closed()], pods(1, primary=2),
+        (lambda it: [changed(it.renamed(), without=marks.MARKS), it.closed()], pods(1, primary=2),
          ("restore", "foo", {"web": "myimage:v2"}, {"web": "myimage:v2"})),
     "foo has lost its mark and runs another image: next has a copy":
-        (lambda it: [changed(it.renamed(), without=[identity.TAKEOVER], image="myimage:v9"), it.closed()], pods(3),
+        (lambda it: [changed(it.renamed(), without=[marks.TAKEOVER], image="myimage:v9"), it.closed()], pods(3),
          ("restore", "foo", {"web": "myimage:v9"}, {"web": "myimage:v2"})),
     "next has lost its mark: foo has it":
-        (lambda it: [it.renamed(), changed(it.closed(), without=[identity.TAKEOVER])], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
+        (lambda it: [it.renamed(), changed(it.closed(), without=[marks.TAKEOVER])], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
     "somebody has opened next: it is closed again":
         (lambda it: [it.renamed(), changed(it.closed(), template=template("myimage:v2", LABEL))], pods(3),
          ("annotate", SUCCESSOR, None, "no pod is made for it any more")),
@@ -217,7 +218,7 @@ TABLE = {
     "foo is replaced: the pods that it had got go back to next":
         (lambda it: [it.replaced(), it.closed(replicas=1)], pods(1, primary=2), ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced and has lost its marks: the pods that it had got go back to next":
-        (lambda it: [it.replaced(without=identity.MARKS), it.closed(replicas=1)], pods(1, primary=2),
+        (lambda it: [it.replaced(without=marks.MARKS), it.closed(replicas=1)], pods(1, primary=2),
          ("hand over", "foo", 2, SUCCESSOR)),
     "foo is replaced, nobody has looked at the pods: wait":
         (lambda it: [it.replaced(), it.closed()], None, ("wait", f"the controller manager sees {SUCCESSOR}")),
@@ -258,7 +259,7 @@ def test_renaming_gives_foo_next_s_template_closed_its_size_and_the_mark(world):
     assert primary["spec"]["replicas"] == 3
     assert primary["metadata"]["labels"] == {"app": "foo", KEY: LABEL}
     assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
-    assert annotations(primary).keys() == {*annotations(old()), identity.TAKEOVER}
+    assert annotations(primary).keys() == {*annotations(old()), marks.TAKEOVER}
 
 
 @pytest.mark.parametrize("world, selector", [
@@ -296,7 +297,7 @@ def test_renaming_assumes_foo_empty_and_its_marks_as_seen(world):
     assert assumed(decide(world.update, world.old(0), world.new(3))) == {
         "/metadata/uid": PRIMARY_UID,
         "/spec/replicas": 0,
-        **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark) for mark in identity.MARKS},
+        **{f"/metadata/annotations/{mark.replace('/', '~1')}": annotations(old()).get(mark) for mark in marks.MARKS},
     }
 
 
@@ -328,7 +329,7 @@ def test_next_is_closed_with_a_copy_of_the_mark(world):
     primary, successor = world.renamed(), world.closed()
 
     assert successor["spec"]["template"] == template("myimage:v2", LABEL, priorityClassName=CLOSED)
-    assert annotations(successor) == {**annotations(world.new(3)), identity.TAKEOVER: annotations(primary)[identity.TAKEOVER]}
+    assert annotations(successor) == {**annotations(world.new(3)), marks.TAKEOVER: annotations(primary)[marks.TAKEOVER]}
     assert assumed(decide(world.update, primary, world.new(3)))["/metadata/uid"] == SUCCESSOR_UID
 
 
@@ -479,7 +480,7 @@ def test_the_end_opens_the_template_and_clears_the_marks_in_one_patch(world):
     primary = apply(decide(world.update, primary), primary)["foo"]
 
     assert primary["spec"]["template"] == template("myimage:v2", LABEL)
-    assert annotations(primary) == {identity.LAST_ROLLOUT: ended(world.update)}
+    assert annotations(primary) == {marks.LAST_ROLLOUT: ended(world.update)}
 
 
 @WORLDS
@@ -507,7 +508,7 @@ def test_a_template_that_somebody_has_edited_meanwhile_is_not_what_the_request_h
 
     assert summary(step) == ("annotate", "foo", "taking over", "updated") and not step.is_last
     primary = apply(step, primary)["foo"]
-    assert annotations(primary) == {identity.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
+    assert annotations(primary) == {marks.LAST_ROLLOUT: record("updated", after="myimage:by-hand")}
     assert decide(world.update, primary).action == "annotate"
 
 
@@ -528,7 +529,7 @@ def test_the_end_of_the_handover_is_the_end_of_the_task(request_, expected):
 @WORLDS
 @pytest.mark.parametrize("mark_is_lost", [False, True])
 def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_warning_says_so(world, mark_is_lost):
-    primary = changed(world.renamed(), image="myimage:v9", without=[identity.TAKEOVER] if mark_is_lost else ())
+    primary = changed(world.renamed(), image="myimage:v9", without=[marks.TAKEOVER] if mark_is_lost else ())
 
     step = decide(world.update, primary, world.closed(), pods=pods(3))
 
@@ -541,18 +542,18 @@ def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_war
 
 @WORLDS
 def test_a_mark_that_was_lost_is_written_again_without_a_warning(world):
-    primary = changed(world.renamed(), without=identity.MARKS)
+    primary = changed(world.renamed(), without=marks.MARKS)
 
     step = decide(world.update, primary, world.closed(), pods=pods(3))
 
     restored = apply(step, primary)["foo"]
-    assert annotations(restored) == {key: annotations(world.renamed())[key] for key in (identity.TAKEOVER, identity.PARTNER)}
+    assert annotations(restored) == {key: annotations(world.renamed())[key] for key in (marks.TAKEOVER, marks.PARTNER)}
     assert step.warning == ""
 
 
 def test_a_next_without_any_annotation_is_known_by_its_template_and_selector():
     """For a ReplicaSet, whose selector stays another one, nothing speaks for it."""
-    successor = changed(REPLICATION_CONTROLLERS.closed(), without=[*identity.MARKS, identity.LAST_ROLLOUT])
+    successor = changed(REPLICATION_CONTROLLERS.closed(), without=[*marks.MARKS, marks.LAST_ROLLOUT])
 
     assert summary(decide(UPDATE, REPLICATION_CONTROLLERS.renamed(), successor, pods=pods(3))) == ("hand over", SUCCESSOR, 3, "foo")
 
@@ -565,7 +566,7 @@ def test_when_foo_is_replaced_the_update_goes_on_from_there_and_a_warning_says_s
 
     assert "somebody has replaced foo when its update had all but ended; the update goes on from there" in step.warning
     successor = settled(apply(step, primary, successor)[SUCCESSOR])
-    assert successor["spec"]["template"] == template("myimage:v2", LABEL) and identity.TAKEOVER not in annotations(successor)
+    assert successor["spec"]["template"] == template("myimage:v2", LABEL) and marks.TAKEOVER not in annotations(successor)
     primary = settled(apply(decide(world.update, primary, successor), primary, successor)["foo"])
     assert annotations(primary) == annotations(world.old())
     assert summary(decide(world.update, primary, successor)) == ("scale", "foo", 3, 0)
@@ -584,22 +585,22 @@ def test_the_pods_that_go_back_name_next_as_before(world):
 def test_a_foo_that_is_replaced_before_next_is_closed_loses_the_mark(world):
     primary, successor = world.replaced(), world.new(3)
 
-    assert identity.TAKEOVER not in annotations(apply(decide(world.update, primary, successor), primary, successor)["foo"])
+    assert marks.TAKEOVER not in annotations(apply(decide(world.update, primary, successor), primary, successor)["foo"])
 
 
 @WORLDS
 @pytest.mark.parametrize("bar", [
-    rc("bar"), rc("bar", annotations={identity.PARTNER: "another"}),
-    rc("bar", annotations={identity.PARTNER: "foo"}, ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
+    rc("bar"), rc("bar", annotations={marks.PARTNER: "another"}),
+    rc("bar", annotations={marks.PARTNER: "foo"}, ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
 ], ids=["it names nobody", "it names another", "it is controlled by another"])
 def test_a_mark_that_names_a_controller_that_is_no_next_is_refused(world, bar):
     """Whoever may annotate foo could have its pods changed otherwise."""
-    primary = changed(world.renamed(), annotations={identity.TAKEOVER: json.dumps({**MARK, "next": "bar", "uid": "uid of bar"})})
+    primary = changed(world.renamed(), annotations={marks.TAKEOVER: json.dumps({**MARK, "next": "bar", "uid": "uid of bar"})})
 
     with pytest.raises(RolloutError) as refused:
         decide(world.update, primary, world.of_kind(bar), pods=pods(3))
 
-    assert refused.value.what == (f"the annotation {identity.TAKEOVER} names bar, which is not this update's next controller: "
+    assert refused.value.what == (f"the annotation {marks.TAKEOVER} names bar, which is not this update's next controller: "
                                   "its own annotations do not name foo")
     assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo bar -o yaml"
 
@@ -623,9 +624,9 @@ UNREADABLE = {
 @pytest.mark.parametrize("mark", UNREADABLE.values(), ids=UNREADABLE)
 def test_a_mark_that_cannot_be_read_is_an_error_that_shows_where_to_look(mark, world):
     with pytest.raises(RolloutError) as refused:
-        decide(world.update, world.old(0, marks={identity.TAKEOVER: mark}), world.new(3))
+        decide(world.update, world.old(0, marks={marks.TAKEOVER: mark}), world.new(3))
 
-    assert refused.value.what == f"the annotation {identity.TAKEOVER} cannot be read, so the handover cannot be finished"
+    assert refused.value.what == f"the annotation {marks.TAKEOVER} cannot be read, so the handover cannot be finished"
     assert refused.value.where == f"{world.kind} default/foo"
     assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo -o yaml"
 
@@ -641,7 +642,7 @@ def test_a_foo_that_is_gone_is_created_as_the_first_step_leaves_it(world):
     primary = step.write.manifest
     assert primary["metadata"] | {"annotations": {}} == {
         "name": "foo", "namespace": "default", "labels": {"app": "foo", KEY: LABEL}, "annotations": {}}
-    assert primary["metadata"]["annotations"].keys() == {identity.PARTNER, identity.TAKEOVER}
+    assert primary["metadata"]["annotations"].keys() == {marks.PARTNER, marks.TAKEOVER}
     assert primary["spec"] == {"replicas": 3, "selector": world.new()["spec"]["selector"], "minReadySeconds": 0,
                            "template": template("myimage:v2", LABEL, priorityClassName=CLOSED)}
     assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
@@ -655,7 +656,7 @@ def test_a_foo_that_was_lost_half_way_is_created_for_all_of_its_pods():
 
 @WORLDS
 def test_a_foo_that_is_lost_when_next_is_closed_gets_the_priority_class_of_before(world):
-    successor = world.new(3, marks={identity.LAST_ROLLOUT: record("updating", request=world.update.fingerprint)})
+    successor = world.new(3, marks={marks.LAST_ROLLOUT: record("updating", request=world.update.fingerprint)})
     successor["spec"]["template"]["spec"]["priorityClassName"] = "high"
     primary, wanted = world.old(0), successor["spec"]["template"]
     primary = settled(apply(decide(world.update, primary, successor, wanted=wanted), primary, successor)["foo"], replicas=0)
@@ -687,5 +688,5 @@ def test_a_handover_ends_with_the_pods_of_before(world, primary_is_there):
     (primary,) = cluster.items.values()
     assert lines == ["rename" if primary_is_there else "create", "annotate", "hand over", "delete", "annotate", "done"]
     assert primary["spec"]["template"] == template("myimage:v2", LABEL)
-    assert annotations(primary) == {identity.LAST_ROLLOUT: ended(world.update)}
+    assert annotations(primary) == {marks.LAST_ROLLOUT: ended(world.update)}
     assert [(pod.owner, pod.ready) for pod in cluster.pods] == [(primary["metadata"]["uid"], True)] * 3

@@ -10,13 +10,12 @@ import dataclasses
 import pytest
 from builders import BACK, LABEL, SUCCESSOR, UPDATE, look, new, old, rc, record
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor, find
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import (
     Controller,
     Pod,
-    expected_successor,
-    observe,
     own_label,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -102,7 +101,7 @@ def test_no_replicas_are_empty_when_no_pod_is_left(current, observed, expected):
 @pytest.mark.parametrize("text, expected", [
     ("3", 3), ("0", 0), ("", None), ("-1", None), ("three", None), ("3.0", None), ("٣", None), (" 3", None)])
 def test_a_number_that_somebody_has_broken_is_as_good_as_missing(text, expected):
-    it = controller(annotations={identity.DESIRED: text, identity.ORIGINAL: text})
+    it = controller(annotations={marks.DESIRED: text, marks.ORIGINAL: text})
 
     assert (it.desired, it.original) == (expected, expected)
 
@@ -112,7 +111,7 @@ def test_a_number_that_somebody_has_broken_is_as_good_as_missing(text, expected)
     ("[" * 100_000, {}), ('{"a":' * 50_000, {}), ("9" * 5000, {})],
     ids=["it is one", "half of it", "a list", "a number", "null", "nothing", "nested lists", "nested objects", "a huge number"])
 def test_a_record_that_somebody_has_broken_is_as_good_as_missing(text, expected):
-    it = controller(annotations={identity.LAST_ROLLOUT: text, identity.TAKEOVER: text})
+    it = controller(annotations={marks.LAST_ROLLOUT: text, marks.TAKEOVER: text})
 
     assert it.last_rollout == expected
     assert it.takeover is None
@@ -124,7 +123,7 @@ MARK = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3, "from": {"we
 @pytest.mark.parametrize("changes", [{}, {"replicas": 0}, {"replicas": 2**31 - 1}, {"from": {}}, {"priorityClassName": None},
                                      {"priorityClassName": "high"}], ids=str)
 def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
-    it = controller(annotations={identity.TAKEOVER: identity.canonical({**MARK, **changes})})
+    it = controller(annotations={marks.TAKEOVER: identity.canonical({**MARK, **changes})})
 
     assert it.takeover == {**MARK, **changes}
 
@@ -134,7 +133,7 @@ def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
     {"replicas": True}, {"replicas": 3.0}, {"replicas": -1}, {"replicas": 2**31}, {"replicas": 10**400},
 ], ids=lambda changes: str(changes)[:40])
 def test_a_mark_of_a_handover_that_somebody_has_broken_is_none(changes):
-    it = controller(annotations={identity.TAKEOVER: identity.canonical({**MARK, **changes})})
+    it = controller(annotations={marks.TAKEOVER: identity.canonical({**MARK, **changes})})
 
     assert it.takeover is None and it.is_marked
 
@@ -163,11 +162,11 @@ def test_a_pod_names_its_controller_and_where_it_does(metadata, expected):
 
 @pytest.mark.parametrize("it, marked, is_successor, partner, uid", [
     (rc(), False, False, None, None),
-    (rc(annotations={identity.LAST_ROLLOUT: record("updating")}), False, False, None, None),
-    (rc(annotations={identity.TAKEOVER: "{}"}), True, False, None, None),
+    (rc(annotations={marks.LAST_ROLLOUT: record("updating")}), False, False, None, None),
+    (rc(annotations={marks.TAKEOVER: "{}"}), True, False, None, None),
     (old(), True, False, SUCCESSOR, f"uid of {SUCCESSOR}"),
     (new(), True, True, "foo", "uid of foo"),
-    (old(3, 3, marks={identity.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR, f"uid of {SUCCESSOR}"),
+    (old(3, 3, marks={marks.LAST_ROLLOUT: record("rolling back")}), True, False, SUCCESSOR, f"uid of {SUCCESSOR}"),
 ], ids=["no update", "an ended update", "taking over", "foo", "next", "foo on the way back"])
 def test_marks_tell_an_update_and_next_from_foo(it, marked, is_successor, partner, uid):
     it = Controller.from_api(it)
@@ -187,7 +186,7 @@ def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_
 # Which controller is next
 
 V3_NAME = expected_successor(V3, controller())[0]
-RENAMED = old(0, marks={identity.TAKEOVER: identity.canonical(MARK), identity.PARTNER: None})
+RENAMED = old(0, marks={marks.TAKEOVER: identity.canonical(MARK), marks.PARTNER: None})
 SUCCESSOR_IS = {
     "nobody": (UPDATE, [rc(), rc("other")], None),
     "the one that the mark of the handover names": (V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
@@ -198,7 +197,7 @@ SUCCESSOR_IS = {
     "the one that names foo, which is gone": (UPDATE, [new(name="foo-x")], "foo-x"),
     "the first of those that name foo": (UPDATE, [new(name="foo-y"), new(name="foo-x")], "foo-x"),
     "the one that names foo, though foo names one that is gone": (
-        UPDATE, [old(marks={identity.PARTNER: "gone"}), new(name="foo-x")], "foo-x"),
+        UPDATE, [old(marks={marks.PARTNER: "gone"}), new(name="foo-x")], "foo-x"),
     "for a rollback, not the one that this request would make": (BACK, [rc(), rc(SUCCESSOR)], None),
     "for a rollback, the one that names foo": (BACK, [rc(), new()], SUCCESSOR),
 }
@@ -222,8 +221,8 @@ def lost(**changes):
     ([old(), new(), lost(replicas=1)], []),
     ([old(), new(), lost(current=1)], []),
     ([old(), new(), lost(deletionTimestamp="now")], []),
-    ([old(), new(), lost(marks={identity.PARTNER_UID: "another"})], []),
-    ([old(), new(), lost(marks={identity.PARTNER: "another"})], []),
+    ([old(), new(), lost(marks={marks.PARTNER_UID: "another"})], []),
+    ([old(), new(), lost(marks={marks.PARTNER: "another"})], []),
     ([old(), new(), lost(annotations={})], []),
     ([rc(), lost()], []),
     ([lost()], []),
@@ -234,9 +233,9 @@ def test_a_next_that_lost_a_race_is_known_by_its_marks(items, expected):
 
 
 @pytest.mark.parametrize("items, expected", [
-    ([rc(annotations={identity.KUBECTL_NEXT: "bar"}), rc("bar")], ("bar",)),
-    ([rc(annotations={identity.KUBECTL_NEXT: "bar"})], ()),
-    ([rc(), rc("bar", annotations={identity.KUBECTL_SOURCE: "other"})], ()),
+    ([rc(annotations={marks.KUBECTL_NEXT: "bar"}), rc("bar")], ("bar",)),
+    ([rc(annotations={marks.KUBECTL_NEXT: "bar"})], ()),
+    ([rc(), rc("bar", annotations={marks.KUBECTL_SOURCE: "other"})], ()),
     ([rc(), rc("bar")], ()),
 ], ids=["foo names it", "foo names it, and it is gone", "of another controller", "no mark"])
 def test_what_kubectl_has_left_is_found_by_its_marks(items, expected):
@@ -249,6 +248,6 @@ def test_the_expected_next_has_another_label_than_foo():
 
 
 def test_an_empty_namespace_has_neither():
-    seen = observe({}, UPDATE)
+    seen = find({}, UPDATE)
 
     assert (seen.primary, seen.successor, seen.displaced, seen.kubectl_left) == (None, None, (), ())

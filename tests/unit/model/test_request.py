@@ -18,16 +18,12 @@ from builders import template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import (
-    ARGUMENT_SPEC,
-    Request,
-    State,
-    differ_in_images_only,
-    images_of,
-    repository,
-)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import differ_in_images_only, images_of, repository
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 DEFINITION = {"kind": "ReplicationController", "metadata": {"name": "bar"}, "spec": {"template": template("myimage:v2")}}
@@ -37,7 +33,7 @@ PATCH = {"spec": {"hostNetwork": True}}
 def ask(**params):
     """The request of a module that is given these options."""
     defaults = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
-    return Request.from_params({**defaults, "name": "foo", **params})
+    return request_from({**defaults, "name": "foo", **params})
 
 
 def refusal(**params):
@@ -357,9 +353,9 @@ def test_a_restart_changes_one_annotation_and_the_same_one_on_every_rerun():
 
     once, again = restart.applied_to(template()), restart.applied_to(template(label="differs"))
 
-    token = once["metadata"].pop("annotations")[identity.RESTART]
+    token = once["metadata"].pop("annotations")[marks.RESTART]
     assert once == template()
-    assert again["metadata"]["annotations"] == {identity.RESTART: token}
+    assert again["metadata"]["annotations"] == {marks.RESTART: token}
 
 
 def test_a_restart_of_what_was_restarted_is_another_one():
@@ -547,7 +543,7 @@ def test_a_label_key_that_is_accepted_reaches_the_module_as_it_was(key):
         request = ask(**V2, deployment_label_key=key)
     except RolloutError:
         return
-    assert typed(request.command()).get("deployment_label_key", identity.DEPLOYMENT_LABEL) == key
+    assert typed(request.command()).get("deployment_label_key", marks.DEPLOYMENT_LABEL) == key
 
 
 # The same pods, or not
@@ -560,13 +556,13 @@ def with_init(image, command):
 @pytest.mark.parametrize("other, expected", [
     (with_init("b:1", "x"), True),
     (with_init("b:2", "x"), True),
-    ({**with_init("b:1", "x"), "metadata": {"labels": {identity.DEPLOYMENT_LABEL: "y"}}}, True),
+    ({**with_init("b:1", "x"), "metadata": {"labels": {marks.DEPLOYMENT_LABEL: "y"}}}, True),
     (with_init("b:1", "y"), False),
     (pods("web=a:1"), False),
     ({**with_init("b:1", "x"), "metadata": {"labels": {"a": "b"}}}, False),
 ], ids=["equal", "an image", "the deployment label", "a command", "a container fewer", "a label"])
 def test_templates_that_differ_in_images_only(other, expected):
-    assert differ_in_images_only(with_init("b:1", "x"), other, identity.DEPLOYMENT_LABEL) is expected
+    assert differ_in_images_only(with_init("b:1", "x"), other, marks.DEPLOYMENT_LABEL) is expected
 
 
 @pytest.mark.parametrize("params, is_same", [

@@ -10,7 +10,7 @@ from builders import SUCCESSOR, new, old, rc, summary
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
     Action,
@@ -78,7 +78,7 @@ def test_the_marks_that_were_seen_are_assumed(it, expected):
 
 
 def test_annotating_sets_adds_and_removes():
-    operations = annotate(PRIMARY, {identity.DESIRED: "3", "note": "x", identity.PARTNER: None, "absent": None})
+    operations = annotate(PRIMARY, {marks.DESIRED: "3", "note": "x", marks.PARTNER: None, "absent": None})
 
     assert assumed_by(operations) == assumed_by(same_marks(PRIMARY))
     assert changes_of(operations) == [
@@ -99,7 +99,7 @@ def test_annotating_what_has_no_annotations_makes_the_member_first():
 
 
 def test_every_test_comes_before_every_change():
-    operations = patch(PRIMARY, *annotate(PRIMARY, {identity.DESIRED: "3", identity.PARTNER: None})).operations
+    operations = patch(PRIMARY, *annotate(PRIMARY, {marks.DESIRED: "3", marks.PARTNER: None})).operations
 
     kinds = [each["op"] == "test" for each in operations]
     assert kinds == sorted(kinds, reverse=True)

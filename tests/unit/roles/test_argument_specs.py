@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import request as module
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -74,7 +74,7 @@ def test_defaults_are_the_documented_ones(role):
 def test_options_are_options_of_the_module_with_its_defaults(role):
     defaults = {name: option.get("default") for name, option in options(role).items()
                 if name not in OWN[role] | DIFFERENT[role]}
-    of_module = {name: module.ARGUMENT_SPEC[name].get("default") for name in defaults}
+    of_module = {name: ARGUMENT_SPEC[name].get("default") for name in defaults}
 
     assert defaults == {name: as_text(default) for name, default in of_module.items()}
 
@@ -82,7 +82,7 @@ def test_options_are_options_of_the_module_with_its_defaults(role):
 def test_choices_are_those_of_the_module_and_nothing(role):
     choices = {name: set(option["choices"]) for name, option in options(role).items() if "choices" in option}
 
-    assert choices == {name: {"", *module.ARGUMENT_SPEC[name]["choices"]} for name in choices}
+    assert choices == {name: {"", *ARGUMENT_SPEC[name]["choices"]} for name in choices}
 
 
 def test_every_option_is_handed_to_the_module(role):
@@ -92,7 +92,7 @@ def test_every_option_is_handed_to_the_module(role):
 
 
 def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
-    left_out = set(module.ARGUMENT_SPEC) - set(handed_over(role))
+    left_out = set(ARGUMENT_SPEC) - set(handed_over(role))
 
     of_other_tasks = {"template", "definition", "src", "to_kind", "release_owner"}
     not_forward = {"to_revision"}

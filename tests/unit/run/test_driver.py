@@ -12,15 +12,20 @@ import time
 import pytest
 from builders import BACK, NOW, SUCCESSOR, UPDATE, new, old, rc, record, template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone, SimulatedGateway
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import LOOK_AT_PODS_AGAIN
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, HandOver, Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.driver import Clock, StandingClock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.chronicle import TOLD_APART
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock, Intervals, StandingClock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -56,10 +61,10 @@ class Cluster(Alone):
         self.happens = self.cluster.settle
         self.allows = lambda write: True
 
-    def controllers(self):
+    def controllers(self, kind=None):
         return {name: it for name, it in self.cluster.controllers().items() if name not in self.hidden}
 
-    def items(self):
+    def items(self, kind=None):
         return list(self.cluster.items.values())
 
     def look_up(self, name):
@@ -77,9 +82,10 @@ class Cluster(Alone):
             return True
         return False
 
-    def stored_template(self, request, primary):
-        self.calls.append(("stored_template", primary.template))
-        return template("myimage:v2")
+    def dry_run(self, write):
+        item = self.cluster.items[write.name]
+        self.calls.append(("dry_run", item["spec"]["template"]))
+        return {**item, "spec": {**item["spec"], "template": template("myimage:v2")}}
 
     def troubled_pods(self, controller):
         self.calls.append(("troubled_pods", controller.name))
@@ -101,7 +107,7 @@ class Cluster(Alone):
         return f"there is a Deployment {name}"
 
     def run(self, request=UPDATE, **more):
-        return driver.run(request, self, self.clock, **more)
+        return driver.run(choose(request), request, self, self.clock, **more)
 
     def refusal(self, request=UPDATE, **more):
         with pytest.raises(RolloutError) as refused:
@@ -138,7 +144,7 @@ def test_an_update_reports_every_step_and_how_it_ended():
 
 @pytest.mark.parametrize("request_, items", [
     (UPDATE, [rc(image="myimage:v2")]),
-    (BACK, [rc(annotations={identity.LAST_ROLLOUT: record("rolled_back")})]),
+    (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})]),
     (dataclasses.replace(UPDATE, next_name="bar"), [rc("bar", image="myimage:v2")]),
 ], ids=["updated", "rolled back", "updated, next_name"])
 def test_what_has_ended_is_unchanged_without_a_write(request_, items):
@@ -179,7 +185,7 @@ def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
 
     waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
     assert len(waits) > 10 and len(lines) > 60
-    assert all(driver.TOLD_APART <= after - before < driver.TOLD_APART + driver.LOOK_UP + 0.1
+    assert all(TOLD_APART <= after - before < TOLD_APART + driver.LOOK_UP + 0.1
                for (before, _), (after, _) in zip(waits, waits[1:], strict=False))
 
 
@@ -194,11 +200,11 @@ def test_a_cause_is_told_at_once_with_the_sizes_and_only_once():
 
 
 def test_check_mode_plans_the_same_steps_and_takes_no_time():
-    real, clock = Cluster(rc(replicas=7)), StandingClock()
+    real = Cluster(rc(replicas=7))
     request = dataclasses.replace(UPDATE, update_period=100)
     began = time.monotonic()
 
-    planned = driver.run(request, SimulatedGateway(real, clock.sleep), clock)
+    planned = driver.simulate(choose(request), request, real)
 
     assert time.monotonic() - began < 5
     assert real.writes == []
@@ -440,7 +446,7 @@ def test_steps_of_one_of_many_share_events():
     cluster, events = Cluster(rc(replicas=1)), []
     cluster.record = lambda event: events.append((event["reason"], event["message"])) or True
 
-    result = cluster.run(intervals=driver.Intervals(events=100, joins_events=True))
+    result = cluster.run(intervals=Intervals(events=100, joins_events=True))
 
     ((reason, told),) = events
     assert reason == "RollingUpdate"
@@ -537,9 +543,9 @@ def test_writes_that_are_refused_each_time_are_given_up():
 
     error = cluster.refusal()
 
-    assert error.what == f"{SUCCESSOR} changes faster than it can be updated: {driver.REFUSED_LIMIT} writes in a row were refused"
+    assert error.what == f"{SUCCESSOR} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were refused"
     assert error.where == f"ReplicationController default/{SUCCESSOR}"
-    assert len(tries) == driver.REFUSED_LIMIT + 1
+    assert len(tries) == REFUSED_LIMIT + 1
 
 
 def test_writes_that_are_refused_now_and_then_are_planned_again():
@@ -548,7 +554,7 @@ def test_writes_that_are_refused_now_and_then_are_planned_again():
 
     result = cluster.run()
 
-    assert len(tries) == 2 * len(result["steps"]) > driver.REFUSED_LIMIT
+    assert len(tries) == 2 * len(result["steps"]) > REFUSED_LIMIT
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
@@ -640,7 +646,7 @@ def test_pods_that_have_just_been_handed_over_are_not_listed_again_at_once():
     cluster.run()
 
     at = handed_over(cluster)[0][0]
-    assert {listed for now, listed in lag if now < at + driver.LOOK_AT_PODS_AGAIN} == {1}
+    assert {listed for now, listed in lag if now < at + LOOK_AT_PODS_AGAIN} == {1}
     assert lag[-1][1] > 1
 
 
@@ -761,7 +767,7 @@ def test_whether_a_pod_may_change_its_controller_is_asked_before_the_first_write
 
 def asked(cluster):
     """The templates that the server was asked about."""
-    return [call[1] for call in cluster.calls if call[0] == "stored_template"]
+    return [call[1] for call in cluster.calls if call[0] == "dry_run"]
 
 
 def test_the_server_is_asked_once_for_each_template_of_foo_what_it_would_store():

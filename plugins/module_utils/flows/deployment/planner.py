@@ -5,7 +5,7 @@
 """The state table of a Deployment: the server's own controller changes the sizes, and is told what to and how far. Pure.
 
 As in planner.py nothing is remembered between two calls: what must be known stands in the record of the update
-(identity.LAST_ROLLOUT) on the Deployment. Of every patch the template, the record and the fields that it changes are assumed
+(marks.LAST_ROLLOUT) on the Deployment. Of every patch the template, the record and the fields that it changes are assumed
 to be those that were seen.
 
 A pause is exact because the new pods are told never to count as available (minReadySeconds of 68 years). The server's
@@ -21,17 +21,17 @@ from __future__ import annotations
 
 import typing as t
 
-from ...model import identity
+from ...model import identity, marks
 from ...model.errors import NoSuchController, RolloutError
-from ...model.kinds import Kind
-from ...model.observed import NEVER, Controller, Deployment, Observed
-from ...model.request import Request, State, image_names, images_of
+from ...model.fields import Json
+from ...model.kinds import Kind, State
+from ...model.observed import NEVER, Controller, Deployment
+from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Patch, Step, Wait, annotation, put, test
+from ...model.template import image_names, images_of, same_template, without_label
 from ...model.thresholds import Size, resolve_fenceposts
-from .. import handover
-from ..stepped import history
-
-Json = dict[str, t.Any]
+from .. import handover, refusals
+from .find import DeploymentObserved
 
 #: progressDeadlineSeconds that says that there is none, and the only one that goes with NEVER.
 NO_DEADLINE = 2**31 - 1
@@ -39,7 +39,7 @@ NO_DEADLINE = 2**31 - 1
 DEFAULT = "25%"
 
 
-def plan(request: Request, seen: Observed) -> Decision:
+def plan(request: Request, seen: DeploymentObserved) -> Decision:
     """The next step, or what to wait for, or the end. Raises RolloutError for the rows of the table that are errors."""
     primary = t.cast("Deployment | None", seen.primary)
     # | foo | record | condition | step |
@@ -47,21 +47,16 @@ def plan(request: Request, seen: Observed) -> Decision:
     if primary is None:
         raise NoSuchController("there is no such Deployment", where=request.where)
     # | yes | | another object controls it, or it is being deleted | error |
-    if primary.owner:
-        raise RolloutError(f"it is controlled by {primary.owner}, which would undo every step", where=request.where,
-                           next_command=f"update {primary.owner} instead")
-    if primary.is_deleting:
-        raise RolloutError("it is being deleted", where=request.where,
-                           next_command=f"{request.kubectl} get deployment {primary.name} "
-                           f"-o jsonpath='{{.metadata.finalizers}}' if it does not go")
+    refusals.refuse_owned(request, primary)
+    refusals.refuse_going(request, primary)
     return _back(request, seen, primary) if request.state is State.ROLLED_BACK else _forward(request, seen, primary)
 
 
-def _forward(request: Request, seen: Observed, primary: Deployment) -> Decision:
+def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision:
     wanted, record = seen.wanted or {}, primary.rollout
     if record is None:
         # | yes | - | all pods asked for have the wanted template | done, unchanged |
-        has_it = identity.same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, primary)
+        has_it = same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, primary)
         if has_it and _is_rolled_out(seen, primary):
             return Done(f"{primary.name} already has the wanted template")
         # | yes | - | somebody has paused it | error |
@@ -86,7 +81,7 @@ def _forward(request: Request, seen: Observed, primary: Deployment) -> Decision:
     return _go_on(request, seen, primary) or _end(request, seen, primary)
 
 
-def _back(request: Request, seen: Observed, primary: Deployment) -> Decision:
+def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision:
     record = primary.rollout
     if request.to_revision is not None and (record or {}).get("to_revision") != request.to_revision:
         return _back_to(request, seen, primary, request.to_revision)
@@ -102,13 +97,13 @@ def _back(request: Request, seen: Observed, primary: Deployment) -> Decision:
         if before is None:
             raise RolloutError(f"the ReplicaSet {record.get('set')}, which has the template of before, is gone",
                                where=request.where, next_command=request.command(State.UPDATED, record.get("from") or {}))
-        wanted = identity.without_label(before.template, identity.HASH_LABEL)
+        wanted = without_label(before.template, marks.HASH_LABEL)
         return _begin(request, seen, primary, wanted, record["original"], "rolling back", record.get("request", ""))
     # | yes | rolling back | | wait for the pods, then restore what was there before |
     return _go_on(request, seen, primary) or _end(request, seen, primary)
 
 
-def _back_to(request: Request, seen: Observed, primary: Deployment, revision: int) -> Decision:
+def _back_to(request: Request, seen: DeploymentObserved, primary: Deployment, revision: int) -> Decision:
     """To a template of the history, also after the update to another one has ended."""
     # | yes | - | to_revision, and the last update has led there | done, unchanged: the server has numbered it anew since |
     last = primary.last_rollout
@@ -117,23 +112,23 @@ def _back_to(request: Request, seen: Observed, primary: Deployment, revision: in
     # | yes | any | to_revision, and there is no such one | error, which ones there are |
     there = next((it for it in seen.history if it.number == revision), None)
     if there is None:
-        raise history.no_such_revision(request, seen.history, primary.revision)
+        raise refusals.no_such_revision(request, seen.history, primary.revision)
     # | yes | - | it has that template | done, unchanged |
-    if primary.rollout is None and identity.same_template(there.template, primary.template, identity.HASH_LABEL):
+    if primary.rollout is None and same_template(there.template, primary.template, marks.HASH_LABEL):
         return Done(f"{primary.name} already has the template of revision {revision}")
     # | yes | any | to_revision | its template, the pace of before |
     original = (primary.rollout or {}).get("original") or primary.settings
     return _begin(request, seen, primary, there.template, original, "rolling back")
 
 
-def _begin(request: Request, seen: Observed, primary: Deployment, wanted: Json, original: Json, outcome: str,
+def _begin(request: Request, seen: DeploymentObserved, primary: Deployment, wanted: Json, original: Json, outcome: str,
            fingerprint: str | None = None) -> Decision:
     """Give it another template: with the pace that goes with it, and the record of what was there before, in one patch."""
     if seen.successor is None and primary.settings["paused"] is None or not primary.is_observed:
         return Wait(f"the server's controller has seen {primary.name}")
     if request.min_ready_seconds is not None:
         original = {**original, "minReadySeconds": request.min_ready_seconds or None}
-    after = next((it for it in seen.sets if identity.same_template(it.template, wanted, identity.HASH_LABEL)), None)
+    after = next((it for it in seen.sets if same_template(it.template, wanted, marks.HASH_LABEL)), None)
     pace = _pace(request, seen, primary, original, after, is_moving=False)
     record = {"outcome": outcome, "from": primary.images, "to": images_of(wanted), "time": seen.now,
               "set": seen.successor.name if seen.successor else primary.last_rollout.get("set"), "revision": primary.revision,
@@ -143,7 +138,7 @@ def _begin(request: Request, seen: Observed, primary: Deployment, wanted: Json, 
     return Step(Action.UPDATE, primary.name, _patch(primary, record, pace, wanted), before=primary.images, after=images_of(wanted))
 
 
-def _go_on(request: Request, seen: Observed, primary: Deployment) -> Decision | None:
+def _go_on(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision | None:
     """Bring pace and pause to what is asked for, and wait for the pods; None when all are there and available."""
     record = t.cast(Json, primary.rollout)
     pace = _pace(request, seen, primary, record["original"], seen.successor, is_moving=True)
@@ -166,7 +161,7 @@ def _go_on(request: Request, seen: Observed, primary: Deployment) -> Decision | 
                 f"{seen.successor.available if seen.successor else 0} of {primary.replicas} replicas")
 
 
-def _end(request: Request, seen: Observed, primary: Deployment) -> Step:
+def _end(request: Request, seen: DeploymentObserved, primary: Deployment) -> Step:
     """Restore what the update has changed but the template, unless somebody else has changed it since."""
     record = t.cast(Json, primary.rollout)
     settings = _restored(primary, record["original"])
@@ -175,7 +170,7 @@ def _end(request: Request, seen: Observed, primary: Deployment) -> Step:
     if record.get("to_revision"):
         final |= {"to_revision": record["to_revision"], "template": _digest(primary)}
     if outcome == "updated":
-        final["request"] = handover.became(record.get("request", ""), primary, identity.HASH_LABEL)
+        final["request"] = handover.became(record.get("request", ""), primary, marks.HASH_LABEL)
     return Step(Action.ANNOTATE, primary.name, _patch(primary, final, settings), before=record["outcome"], after=outcome,
                 is_last=True, is_end=True)
 
@@ -183,7 +178,7 @@ def _end(request: Request, seen: Observed, primary: Deployment) -> Step:
 # The pace
 
 
-def _pace(request: Request, seen: Observed, primary: Deployment, original: Json, after: Controller | None, *,
+def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, original: Json, after: Controller | None, *,
           is_moving: bool) -> Json:
     """What the settings have to be now. is_moving: the template is the wanted one already."""
     if not _pauses(request, primary):
@@ -232,7 +227,7 @@ def _surge(settings: Json) -> tuple[int, int]:
     return numbers["maxSurge"], numbers["maxSurge"] + numbers["maxUnavailable"]
 
 
-def _stands(seen: Observed, primary: Deployment) -> bool:
+def _stands(seen: DeploymentObserved, primary: Deployment) -> bool:
     """Whether the server's controller has done all that a pace for a pause allows, and the new pods are ready."""
     surge, new = _surge(primary.settings)
     it = seen.successor
@@ -285,7 +280,7 @@ def _told(settings: Json) -> str:
 
 
 def _is_wanted(request: Request, primary: Deployment, wanted: Json) -> bool:
-    return request.state is State.UPDATED and identity.same_template(primary.template, wanted, identity.HASH_LABEL)
+    return request.state is State.UPDATED and same_template(primary.template, wanted, marks.HASH_LABEL)
 
 
 def _is_as_begun(request: Request, primary: Deployment) -> bool:
@@ -302,10 +297,10 @@ def _is_as_begun(request: Request, primary: Deployment) -> bool:
 
 
 def _digest(primary: Deployment) -> str:
-    return identity.digest(identity.without_label(primary.template, identity.HASH_LABEL))
+    return identity.digest(without_label(primary.template, marks.HASH_LABEL))
 
 
-def _is_rolled_out(seen: Observed, primary: Deployment) -> bool:
+def _is_rolled_out(seen: DeploymentObserved, primary: Deployment) -> bool:
     """Every pod asked for is to have the present template, and no other is.
 
     The server's controller need not have seen its last change: on a Deployment each change of an annotation counts as one.
@@ -314,14 +309,14 @@ def _is_rolled_out(seen: Observed, primary: Deployment) -> bool:
                 and not any(it.replicas for it in seen.sets if it is not seen.successor))
 
 
-def _is_complete(seen: Observed, primary: Deployment) -> bool:
+def _is_complete(seen: DeploymentObserved, primary: Deployment) -> bool:
     """As `kubectl rollout status` has it, and the ReplicaSets agree: they are heard of in another watch."""
     return bool(primary.is_observed and _is_rolled_out(seen, primary) and seen.successor and seen.successor.is_settled
                 and primary.updated == primary.current == primary.available == primary.replicas
                 and all(it.is_empty for it in seen.sets if it is not seen.successor))
 
 
-def _progress(seen: Observed, primary: Deployment) -> Wait:
+def _progress(seen: DeploymentObserved, primary: Deployment) -> Wait:
     new = seen.successor
     return Wait(f"{_name(new)} {new.available if new else 0}/{primary.replicas} available, {seen.old_pods} old")
 
@@ -336,7 +331,7 @@ def _name(new: Controller | None) -> str:
 def _patch(primary: Deployment, record: Json, settings: Json, template: Json | None = None) -> Patch:
     operations = [test("/metadata/uid", primary.uid), test("/spec/template", primary.template)]
     if primary.annotations:
-        operations.append(test(annotation(identity.LAST_ROLLOUT), primary.annotations.get(identity.LAST_ROLLOUT)))
+        operations.append(test(annotation(marks.LAST_ROLLOUT), primary.annotations.get(marks.LAST_ROLLOUT)))
     else:
         operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
     for field, value in settings.items():
@@ -344,7 +339,7 @@ def _patch(primary: Deployment, record: Json, settings: Json, template: Json | N
             path = f"/spec/{field}"
             operations.append(test(path, primary.settings[field]))
             operations.append({"op": "remove", "path": path} if value is None else put(path, value))
-    operations.append(put(annotation(identity.LAST_ROLLOUT), identity.canonical(record)))
+    operations.append(put(annotation(marks.LAST_ROLLOUT), identity.canonical(record)))
     if template is not None:
         operations.append(put("/spec/template", template))
     return Patch(primary.name, tuple(operations), Kind.DEPLOYMENT)
@@ -359,7 +354,7 @@ def _refuse_recreate(request: Request, original: Json, what: str) -> None:
                            where=request.where, next_command="leave that out, or give it the strategy RollingUpdate")
 
 
-def _another_update(request: Request, seen: Observed, primary: Deployment) -> RolloutError:
+def _another_update(request: Request, seen: DeploymentObserved, primary: Deployment) -> RolloutError:
     record = t.cast(Json, primary.rollout)
     new = seen.successor
     how_far = f"{new.name}, {new.available} of {primary.replicas} available" if new else "no pods yet"
@@ -373,7 +368,7 @@ def _another_update(request: Request, seen: Observed, primary: Deployment) -> Ro
         next_command=f"{request.command(State.UPDATED, primary.images)}   or   {request.command(State.ROLLED_BACK)}")
 
 
-def _nothing_to_roll_back(request: Request, seen: Observed, primary: Deployment) -> RolloutError:
+def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, primary: Deployment) -> RolloutError:
     before = next((it for it in seen.history if it.number < primary.revision), None)
     last = f"; before it had revision {before.number}, {image_names(images_of(before.template))}" if before else ""
     command = (request.command(State.ROLLED_BACK, to_revision=before.number) if before

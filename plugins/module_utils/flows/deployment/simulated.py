@@ -14,37 +14,36 @@ from __future__ import annotations
 import copy
 import typing as t
 
-from ...model import identity
+from ...model import identity, marks
+from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Deployment, observe, revision_of
-from ...model.request import Request
+from ...model.observed import Controller, Deployment, revision_of
+from ...model.patches import DoesNotHold, patched
 from ...model.steps import Create, Patch, Write, put
+from ...model.template import with_label
 from ...model.thresholds import Size, resolve_fenceposts
-from ..stepped.simulated import Move, SimulatedCluster, TestFailed, patched
+from ..flow import Model
+from ..simulated import Move, SimulatedCluster
+from .find import find
 
-Json = dict[str, t.Any]
 
-
-class SimulatedDeployments:
+class SimulatedDeployments(Model):
     """The Deployments of one namespace, their ReplicaSets, and the pods of those."""
 
     def __init__(self, items: t.Iterable[Json], sets: t.Iterable[Json]) -> None:
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         self.sets = SimulatedCluster(sets, Kind.REPLICA_SET)
-        self.replica_sets = self.sets.controllers
 
     def copy(self) -> SimulatedDeployments:
         """An independent one in the same state."""
         other = copy.copy(self)
         other.items, other.sets = dict(self.items), self.sets.copy()
-        other.replica_sets = other.sets.controllers
         return other
 
-    def controllers(self) -> dict[str, Deployment]:
+    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
+        if kind not in (None, Kind.DEPLOYMENT):
+            return self.sets.controllers(kind)
         return {name: Deployment.from_api(item) for name, item in self.items.items()}
-
-    def orphans(self, selector: Json) -> int:
-        return self.sets.orphans(selector)
 
     def write(self, write: Write) -> bool:
         """Carry out a patch; False when what it assumes does not hold."""
@@ -53,7 +52,7 @@ class SimulatedDeployments:
             return False
         try:
             changed = patched(item, write)
-        except TestFailed:
+        except DoesNotHold:
             return False
         if changed["spec"] != item["spec"]:
             metadata = changed["metadata"]
@@ -76,8 +75,8 @@ class SimulatedDeployments:
         if change:
             self.sets.write(change)
         item = self.items[move.name]
-        revision = max(map(revision_of, self.replica_sets().values()), default=0)
-        annotations = {**(item["metadata"].get("annotations") or {}), identity.REVISION: str(revision)}
+        revision = max(map(revision_of, self.sets.controllers().values()), default=0)
+        annotations = {**(item["metadata"].get("annotations") or {}), marks.REVISION: str(revision)}
         self.items[move.name] = {**item, "metadata": {**item["metadata"], "annotations": annotations},
                                  "status": self._status(move.name)}
 
@@ -89,7 +88,7 @@ class SimulatedDeployments:
     def _change(self, name: str) -> Write | None:
         """What the server's controller does next to the ReplicaSets of a Deployment: one change, or None."""
         primary = Deployment.from_api(self.items[name])
-        seen = observe({name: primary}, Request(name, kind=Kind.DEPLOYMENT), self.replica_sets())
+        seen = find(primary, self.sets.controllers())
         new, old = seen.successor, [it for it in seen.sets if it is not seen.successor]
         if primary.settings["paused"]:
             return None
@@ -97,7 +96,7 @@ class SimulatedDeployments:
         if new is None:
             return Create(self._new_set(primary, revision))
         if revision_of(new) < revision:
-            return Patch(new.name, (put("/metadata/annotations", {**new.annotations, identity.REVISION: str(revision)}),))
+            return Patch(new.name, (put("/metadata/annotations", {**new.annotations, marks.REVISION: str(revision)}),))
         wanted = primary.settings["minReadySeconds"] or 0
         if new.min_ready_seconds != wanted:
             return Patch(new.name, (put("/spec/minReadySeconds", wanted),))
@@ -116,17 +115,17 @@ class SimulatedDeployments:
         name = f"{primary.name}-{value}"
         return {
             "apiVersion": "apps/v1", "kind": "ReplicaSet",
-            "metadata": {"name": name, "annotations": {identity.REVISION: str(revision)},
+            "metadata": {"name": name, "annotations": {marks.REVISION: str(revision)},
                          "ownerReferences": [{"kind": "Deployment", "name": primary.name, "uid": primary.uid, "controller": True}]},
             "spec": {"replicas": 0, "minReadySeconds": primary.settings["minReadySeconds"] or 0,
-                     "selector": {"matchLabels": {**primary.selector, identity.HASH_LABEL: value}},
-                     "template": identity.with_label(primary.template, identity.HASH_LABEL, value)},
+                     "selector": {"matchLabels": {**primary.selector, marks.HASH_LABEL: value}},
+                     "template": with_label(primary.template, marks.HASH_LABEL, value)},
         }
 
     def _status(self, name: str) -> Json:
         item = self.items[name]
         primary = Deployment.from_api(item)
-        seen = observe({name: primary}, Request(name, kind=Kind.DEPLOYMENT), self.replica_sets())
+        seen = find(primary, self.sets.controllers())
         return {"observedGeneration": item["metadata"].get("generation", 1), "replicas": sum(it.current for it in seen.sets),
                 "updatedReplicas": seen.successor.current if seen.successor else 0,
                 "readyReplicas": sum(it.ready for it in seen.sets),

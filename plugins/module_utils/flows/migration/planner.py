@@ -17,51 +17,24 @@ from __future__ import annotations
 
 import typing as t
 
-from ...model import identity
+from ...model import marks
 from ...model.errors import NoSuchController, RolloutError
+from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller, Deployment, Migration, Observed, Pod, revision_of
+from ...model.observed import Controller, Observed, revision_of
 from ...model.request import Request
 from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, scale, test
+from ...model.template import with_label
 from .. import handover
-
-Json = dict[str, t.Any]
-
-
-class Cluster(t.Protocol):
-    """What has to be looked up; part of a Gateway."""
-
-    def find(self, kind: str, name: str) -> Json | None: ...
-
-    def live_pods(self, selector: Json) -> tuple[Pod, ...]: ...
-
-
-def look(request: Request, primary: Controller | None, cluster: Cluster) -> Observed:
-    """What there is of all that has a part in it."""
-    revision = cluster.find(REVISION, kept_name(request))
-    kept = revision and revision["data"]
-    value = kept["hash"] if kept else primary and _hash(request, primary)
-    found = cluster.find(Kind.DEPLOYMENT, request.name)
-    deployment = Deployment.from_api(found) if found else None
-    found = cluster.find(Kind.REPLICA_SET, f"{request.name}-{value}") if value else None
-    replica_set = Controller.from_api(found, Kind.REPLICA_SET) if found else None
-    is_handing_over = kept and replica_set and handover.is_closed(replica_set) and (primary is None or handover.is_closed(primary))
-    pods = cluster.live_pods(kept["manifest"]["spec"]["selector"]) if kept and is_handing_over else None
-    there = Migration(primary, replica_set, deployment, kept, pods)
-    return Observed(primary or deployment or replica_set, None, migration=there)
-
-
-def kept_name(request: Request) -> str:
-    """The name of the ControllerRevision."""
-    return identity.successor_name(request.name, "migration")
+from .find import MigrationObserved, hash_of, kept_name, template_of
 
 
 def plan(request: Request, seen: Observed) -> Decision:
     """The next step, or what to wait for, or the end. Raises RolloutError."""
-    there = t.cast(Migration, seen.migration)
+    there = t.cast(MigrationObserved, seen)
     primary, kept = there.controller, there.kept
     if kept is None:
-        return _begin(request, seen, there)
+        return _begin(request, there)
     if primary:
         return _take_over(request, primary, there, kept)
     # | gone | yes | - | create the ReplicaSet, closed |
@@ -70,7 +43,7 @@ def plan(request: Request, seen: Observed) -> Decision:
     return _become_deployment(request, there, there.replica_set, kept)
 
 
-def _begin(request: Request, seen: Observed, there: Migration) -> Decision:
+def _begin(request: Request, there: MigrationObserved) -> Decision:
     primary = there.controller
     # | foo | kept | ReplicaSet, Deployment | step |
     # | - | - | a Deployment | done, unchanged |
@@ -96,7 +69,7 @@ def _begin(request: Request, seen: Observed, there: Migration) -> Decision:
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
 
 
-def _take_over(request: Request, primary: Controller, there: Migration, kept: Json) -> Decision:
+def _take_over(request: Request, primary: Controller, there: MigrationObserved, kept: Json) -> Decision:
     """While the controller is there: its pods go to the ReplicaSet."""
     # | another one | yes | | error |
     if primary.uid != kept["uid"]:
@@ -108,7 +81,7 @@ def _take_over(request: Request, primary: Controller, there: Migration, kept: Js
     replica_set, known = there.replica_set, kept["manifest"]["spec"]
     # | yes | of another template, selector or size | - | begin anew: what is kept cannot be changed |
     if replica_set is None:
-        if (_hash(request, primary) != kept["hash"]
+        if (hash_of(request, primary) != kept["hash"]
                 or (primary.selector, primary.replicas) != (known["selector"], known["replicas"])):
             return _forget(request, "it has changed since", is_last=False)
         if primary.is_deleting:
@@ -126,7 +99,7 @@ def _take_over(request: Request, primary: Controller, there: Migration, kept: Js
     if not handover.is_closed(primary):
         return handover.close(primary, {})
     # | closed | yes | closed | hand over: each pod gets the label in the same patch; then delete the controller |
-    labels = {identity.HASH_LABEL: kept["hash"]}
+    labels = {marks.HASH_LABEL: kept["hash"]}
     return handover.hand_over(there.pods, primary, replica_set, labels) or handover.delete_empty(primary)
 
 
@@ -135,12 +108,12 @@ def _create_replica_set(request: Request, kept: Json) -> Step:
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=_images(kept))
 
 
-def _become_deployment(request: Request, there: Migration, replica_set: Controller, kept: Json) -> Decision:
+def _become_deployment(request: Request, there: MigrationObserved, replica_set: Controller, kept: Json) -> Decision:
     """The ReplicaSet has the pods, and the Deployment takes the ReplicaSet."""
     # | gone | yes | closed, with all pods | open |
     if handover.is_closed(replica_set):
         # | gone | yes | closed, pods are the controller's still, which the garbage collector is about to delete | hand over |
-        labels = {identity.HASH_LABEL: kept["hash"]}
+        labels = {marks.HASH_LABEL: kept["hash"]}
         left = handover.give(there.pods or (), kept["uid"], request.name, replica_set, labels)
         if left and replica_set.is_observed:
             return left
@@ -175,16 +148,6 @@ def _forget(request: Request, why: str, is_last: bool) -> Step:
 # Manifests
 
 
-def _hash(request: Request, primary: Controller) -> str:
-    """The label's value: any will do, as long as it is the same on every rerun."""
-    return identity.digest(_template(request, primary.template))
-
-
-def _template(request: Request, template: Json) -> Json:
-    """The pod template without the labels that tell pods of one template from those of another."""
-    return identity.without_label(identity.without_label(template, identity.HASH_LABEL), request.label_key)
-
-
 def _selector(request: Request, selector: Json) -> Json:
     """Without the deployment label as well, unless there is nothing else."""
     return {key: value for key, value in selector.items() if key != request.label_key} or selector
@@ -198,26 +161,26 @@ def _kept(request: Request, primary: Controller) -> Json:
     return {
         "apiVersion": "apps/v1", "kind": REVISION,
         "metadata": {"name": kept_name(request), "namespace": request.namespace},
-        "revision": 1, "data": {"hash": _hash(request, primary), "uid": primary.uid, "manifest": manifest},
+        "revision": 1, "data": {"hash": hash_of(request, primary), "uid": primary.uid, "manifest": manifest},
     }
 
 
 def _replica_set(request: Request, kept: Json) -> Json:
     spec = kept["manifest"]["spec"]
-    template = identity.with_label(_whole_template(request, spec), identity.HASH_LABEL, kept["hash"])
+    template = with_label(_whole_template(request, spec), marks.HASH_LABEL, kept["hash"])
     return {
         "apiVersion": "apps/v1", "kind": str(Kind.REPLICA_SET),
         "metadata": {"name": f"{request.name}-{kept['hash']}", "namespace": request.namespace,
                      "labels": template["metadata"]["labels"], "annotations": {}},
         "spec": {"replicas": spec["replicas"], "minReadySeconds": spec["minReadySeconds"],
-                 "selector": {"matchLabels": {**_selector(request, spec["selector"]), identity.HASH_LABEL: kept["hash"]}},
+                 "selector": {"matchLabels": {**_selector(request, spec["selector"]), marks.HASH_LABEL: kept["hash"]}},
                  "template": handover.closed(template)},
     }
 
 
-def _deployment(request: Request, there: Migration, kept: Json) -> Json:
+def _deployment(request: Request, there: MigrationObserved, kept: Json) -> Json:
     metadata, spec = kept["manifest"]["metadata"], kept["manifest"]["spec"]
-    annotations = {key: value for key, value in metadata["annotations"].items() if key not in identity.NOT_COPIED}
+    annotations = {key: value for key, value in metadata["annotations"].items() if key not in marks.NOT_COPIED}
     pace = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
     strategy = {"strategy": {"type": "RollingUpdate", "rollingUpdate": pace}} if request.gives_pace else {}
     size = there.replica_set.replicas if there.replica_set else spec["replicas"]
@@ -233,17 +196,9 @@ def _deployment(request: Request, there: Migration, kept: Json) -> Json:
 
 def _whole_template(request: Request, spec: Json) -> Json:
     """The template, with the deployment label only where the selector has nothing else."""
-    template, value = _template(request, spec["template"]), _selector(request, spec["selector"]).get(request.label_key)
-    return identity.with_label(template, request.label_key, value) if value else template
+    template, value = template_of(request, spec["template"]), _selector(request, spec["selector"]).get(request.label_key)
+    return with_label(template, request.label_key, value) if value else template
 
 
 def _images(kept: Json) -> dict[str, str]:
     return {each["name"]: each.get("image", "") for each in kept["manifest"]["spec"]["template"]["spec"]["containers"]}
-
-
-def warning(request: Request, scaler: Json) -> str:
-    """What becomes of an autoscaler of the ReplicationController."""
-    name = scaler["metadata"]["name"]
-    target = identity.canonical({"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": request.name}}})
-    return (f"HorizontalPodAutoscaler {name} scales the ReplicationController {request.name}, which will be no more. Then: kubectl "
-            f"-n {request.namespace} patch hpa {name} --type=merge -p '{target}'")

@@ -12,16 +12,16 @@ from __future__ import annotations
 import collections
 import typing as t
 
-from ...model import identity
+from ...model import marks
+from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller, Pod
+from ...model.observed import Controller, Pod, parse
+from ...model.patches import DoesNotHold, patched
 from ...model.steps import Create, Delete, HandOver, Write
-from ..stepped.simulated import TestFailed, patched
-
-Json = dict[str, t.Any]
+from ..flow import Model
 
 
-class SimulatedMigration:
+class SimulatedMigration(Model):
     """One ReplicationController with its pods, and what becomes of them."""
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],
@@ -31,9 +31,9 @@ class SimulatedMigration:
             (Kind.REPLICATION_CONTROLLER, item["metadata"]["name"]): item for item in controllers}
         self._pods: tuple[Pod, ...] | None = None
 
-    def controllers(self) -> dict[str, Controller]:
-        return {name: Controller.from_api(item) for (kind, name), item in self._items.items()
-                if item and kind == Kind.REPLICATION_CONTROLLER}
+    def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
+        wanted = kind or Kind.REPLICATION_CONTROLLER
+        return {name: parse(wanted, item) for (each, name), item in self._items.items() if item and each == wanted}
 
     def find(self, kind: str, name: str) -> Json | None:
         if (kind, name) not in self._items:
@@ -67,7 +67,7 @@ class SimulatedMigration:
         else:
             try:
                 self._items[key] = patched(t.cast(Json, self._items[key]), write)
-            except TestFailed:
+            except DoesNotHold:
                 return False
         return True
 
@@ -98,5 +98,5 @@ def _adopted(replica_set: Json, deployment: Json) -> Json:
     metadata = replica_set["metadata"]
     name, uid = (deployment["metadata"][field] for field in ("name", "uid"))
     owner = {"kind": str(Kind.DEPLOYMENT), "name": name, "uid": uid, "controller": True}
-    annotations = {**(metadata.get("annotations") or {}), identity.REVISION: "1"}
+    annotations = {**(metadata.get("annotations") or {}), marks.REVISION: "1"}
     return {**replica_set, "metadata": {**metadata, "ownerReferences": [owner], "annotations": annotations}}

@@ -18,19 +18,25 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...model import fields, identity
+from ...model import fields, identity, marks
 from ...model.errors import RolloutError
-from ...model.observed import Controller, Observed, Revision
-from ...model.request import Request, images_of
-from ...model.steps import REVISION, Action, Create, Delete, Step
+from ...model.fields import Json
+from ...model.marks import Revision
+from ...model.observed import Controller
+from ...model.request import Request
+from ...model.steps import REVISION, Action, Create, Delete, Step, Write
+from ...model.template import image_names, images_of, without_label
+from .. import refusals
+from .find import SteppedObserved
 
-Json = dict[str, t.Any]
+#: What it takes.
+NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 
 def revisions(controller: Controller, kept: t.Iterable[Json], key: str) -> tuple[Revision, ...]:
     """All that one can go back to, the newest first: the present template, then those of these ControllerRevisions."""
-    known = sorted(filter(None, map(_parse, kept)), key=lambda it: it.number, reverse=True)
-    template = identity.without_label(controller.template, key)
+    known = sorted(filter(None, map(marks.kept_revision, kept)), key=lambda it: it.number, reverse=True)
+    template = without_label(controller.template, key)
     if known and known[0].template == template:
         return tuple(known)
     last = controller.last_rollout
@@ -51,30 +57,36 @@ def resolved(request: Request, history: t.Sequence[Revision]) -> Request:
                            next_command="ask for that in a Role of this namespace (see docs/permissions.md)")
     there = next((it for it in history if it.number == request.to_revision), None)
     if there is None:
-        raise no_such_revision(request, history, history[0].number)
+        raise refusals.no_such_revision(request, history, history[0].number)
     return dataclasses.replace(request, revision=there.template)
 
 
-def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
-    known = ", ".join(f"{it.number} ({_images(it.template)})" for it in history)
-    return RolloutError(f"there is no revision {request.to_revision} of it", where=request.where,
-                        why=f"there are: {known}" if known else "",
-                        next_command=f"{request.command(to_revision=example)}, or another of these")
+def noted(kept: list[Json] | None, write: Write) -> list[Json] | None:
+    """The ControllerRevisions after a write of one; nobody else writes them while the Lease is held."""
+    if kept is None or write.kind != REVISION:
+        return kept
+    others = [item for item in kept if item["metadata"]["name"] != write.name]
+    return [*others, write.manifest] if isinstance(write, Create) else others
 
 
-def is_due(seen: Observed) -> bool:
+def not_kept(why: str) -> str:
+    """A warning: the update goes on without, as nothing of it depends on the history."""
+    return (f"the template of before is not kept, to_revision will not find it: {why} (see docs/permissions.md; "
+            f"revision_history_limit=0 asks for no history)")
+
+
+def is_due(seen: SteppedObserved) -> bool:
     """Whether the primary's template is about to be lost: all pods are the successor's."""
     primary, successor = seen.primary, seen.successor
-    return bool(primary and successor and identity.TAKEOVER not in primary.annotations and primary.is_empty
-                and successor.is_settled)
+    return bool(primary and successor and not primary.has_takeover and primary.is_empty and successor.is_settled)
 
 
-def keep(request: Request, seen: Observed, primary: Controller, successor: Controller) -> Step | None:
+def keep(request: Request, seen: SteppedObserved, primary: Controller, successor: Controller) -> Step | None:
     """What is to be done before the primary's template is lost; None when it is in the history of the one that stays."""
     if not seen.keeps_history:
         return None
     survivor = successor if request.next_name else primary  # The primary's history goes with the primary
-    wanted = identity.without_label(successor.template, request.label_key)
+    wanted = without_label(successor.template, request.label_key)
     newest: dict[str, Revision] = {}
     for it in sorted(seen.history, key=lambda it: (it.number, it.owner_uid == survivor.uid), reverse=True):
         newest.setdefault(identity.canonical(it.template), it)
@@ -84,7 +96,7 @@ def keep(request: Request, seen: Observed, primary: Controller, successor: Contr
     for it in stay:
         if it.owner_uid != survivor.uid:
             write = Create(_manifest(request, survivor, it))
-            return Step(Action.RECORD, write.name, write, after=f"{_images(it.template)} as revision {it.number}")
+            return Step(Action.RECORD, write.name, write, after=f"{_images(it)} as revision {it.number}")
     for it in seen.history:
         if it.owner_uid == survivor.uid and it not in stay:
             delete = Delete(it.name, {}, REVISION)
@@ -92,27 +104,16 @@ def keep(request: Request, seen: Observed, primary: Controller, successor: Contr
     return None
 
 
-def _parse(item: Json) -> Revision | None:
-    template = identity.record(fields.text(item.get("data"), "template"))
-    if not template:
-        return None
-    owners = fields.objects(item["metadata"], "ownerReferences")
-    record = identity.record(fields.mapping(item, "metadata", "annotations").get(identity.LAST_ROLLOUT)) or {}
-    return Revision(fields.number(item, "revision"), template, fields.text(record, "time"), fields.text(record, "who"),
-                    item["metadata"]["name"], next((fields.text(it, "uid") for it in owners if it.get("controller")), ""))
-
-
 def _manifest(request: Request, survivor: Controller, it: Revision) -> Json:
     """Named by what it holds and whose it is: a client that is followed by another one writes nothing twice."""
     name = identity.successor_name(request.name, identity.digest([survivor.uid, it.number, it.template]))
-    record = {"to": images_of(it.template), "time": it.time, "who": it.who}
+    metadata, data = marks.keep_revision(it, survivor.uid)
     return {
         "apiVersion": "apps/v1", "kind": REVISION,
-        "metadata": {"name": name, "namespace": request.namespace, "labels": {identity.HISTORY: survivor.uid},
-                     "annotations": {identity.LAST_ROLLOUT: identity.canonical(record)}, "ownerReferences": [survivor.reference]},
-        "revision": it.number, "data": {"template": identity.as_text(it.template)},
+        "metadata": {"name": name, "namespace": request.namespace, **metadata, "ownerReferences": [survivor.reference]},
+        "revision": it.number, "data": data,
     }
 
 
-def _images(template: Json) -> str:
-    return ", ".join(dict.fromkeys(images_of(template).values())) or "no image"
+def _images(it: Revision) -> str:
+    return image_names(images_of(it.template))

@@ -9,17 +9,17 @@ import dataclasses
 import json
 
 import pytest
-from builders import NOW, template
+from builders import NOW, plan, template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.find import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER, observe
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -27,7 +27,7 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavai
 
 
 def asked(**params):
-    return Request.from_params({"name": "foo", "kind": "Deployment", **params})
+    return request_from({"name": "foo", "kind": "Deployment", **params})
 
 
 UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
@@ -46,7 +46,7 @@ def cluster(replicas=3, **spec):
 
 
 def decide(request, it):
-    seen = observe(it.controllers(), request, it.replica_sets())
+    seen = find(it.controllers().get("foo"), it.controllers(Kind.REPLICA_SET))
     wanted = request.applied_to(seen.primary.template) if seen.primary and request.state != "rolled_back" else None
     return plan(request, dataclasses.replace(seen, wanted=wanted, now=NOW))
 
@@ -73,11 +73,11 @@ def primary(it):
 
 def sizes(it):
     """Replicas by image."""
-    return {each.images["web"].partition(":")[2]: each.replicas for each in it.replica_sets().values()}
+    return {each.images["web"].partition(":")[2]: each.replicas for each in it.controllers(Kind.REPLICA_SET).values()}
 
 
 def record(it):
-    return json.loads(it.items["foo"]["metadata"]["annotations"][identity.LAST_ROLLOUT])
+    return json.loads(it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT])
 
 
 # The rows
@@ -85,7 +85,7 @@ def record(it):
 
 def test_no_such_deployment():
     with pytest.raises(NoSuchController, match="there is no such Deployment"):
-        plan(UPDATE, observe({}, UPDATE))
+        plan(UPDATE, find(None, {}))
 
 
 def test_one_that_has_the_wanted_template_is_done():
@@ -143,7 +143,7 @@ def test_a_pause_at_fewer_than_there_are_changes_nothing():
 
 
 def primary_successor(it):
-    return observe(it.controllers(), UPDATE, it.replica_sets()).successor.name
+    return find(it.controllers().get("foo"), it.controllers(Kind.REPLICA_SET)).successor.name
 
 
 def test_a_pause_of_an_update_that_goes_on_already_is_refused():
@@ -274,13 +274,13 @@ def test_a_revision_that_is_not_there_is_told_with_those_that_are():
 
 def scaler(frozen=False):
     """What scales foo."""
-    return {"metadata": {"name": "hpa", "uid": "u", "annotations": {identity.FROZEN: "{}"} if frozen else {}},
+    return {"metadata": {"name": "hpa", "uid": "u", "annotations": {marks.FROZEN: "{}"} if frozen else {}},
             "spec": {"minReplicas": 1, "scaleTargetRef": {"kind": "Deployment", "name": "foo"}}}
 
 
 def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
     it = cluster()
-    seen = observe(it.controllers(), UPDATE, it.replica_sets())
+    seen = find(it.controllers().get("foo"), it.controllers(Kind.REPLICA_SET))
     seen = dataclasses.replace(seen, wanted=template("myimage:v2"), now=NOW, autoscaler=scaler())
     assert str(plan(UPDATE, seen).action) == "freeze"
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from builders import old, rc
+from builders import old, plan, rc
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration import planner as migration
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.planner import look
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete, Done, Step, Wait
 
-MIGRATE = Request.from_params({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
+MIGRATE = request_from({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
 TAKE = dataclasses.replace(MIGRATE, releases_owner=True)
 ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
        "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment", "delete ControllerRevision"]
@@ -35,7 +35,7 @@ class World:
         self.cluster = SimulatedMigration(items or [rc(replicas=2)], lambda kind, name: objects.get(kind), lambda selector: pods)
 
     def decide(self, request=MIGRATE):
-        return plan(request, look(request, self.cluster.controllers().get("foo"), self.cluster))
+        return plan(request, find(request, self.cluster.controllers().get("foo"), self.cluster))
 
     def go(self, steps=100, request=MIGRATE):
         """That many steps, or all; what they were."""
@@ -71,8 +71,8 @@ def test_all_steps_in_their_order():
 
 
 def test_what_the_deployment_is_made_of():
-    item = rc(replicas=2, label="abc", annotations={"note": "x", identity.LAST_ROLLOUT: "{}"})
-    item["metadata"]["labels"] = {"app": "foo", identity.DEPLOYMENT_LABEL: "abc"}
+    item = rc(replicas=2, label="abc", annotations={"note": "x", marks.LAST_ROLLOUT: "{}"})
+    item["metadata"]["labels"] = {"app": "foo", marks.DEPLOYMENT_LABEL: "abc"}
     item["spec"]["minReadySeconds"] = 700
     world = World(item)
     world.go()
@@ -85,12 +85,12 @@ def test_what_the_deployment_is_made_of():
 
 def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
     item = rc(replicas=2, label="abc")
-    item["spec"]["selector"] = {identity.DEPLOYMENT_LABEL: "abc"}
+    item["spec"]["selector"] = {marks.DEPLOYMENT_LABEL: "abc"}
     world = World(item)
     world.go()
     it = world.find("Deployment")
-    assert it["spec"]["selector"] == {"matchLabels": {identity.DEPLOYMENT_LABEL: "abc"}}
-    assert it["spec"]["template"]["metadata"]["labels"][identity.DEPLOYMENT_LABEL] == "abc"
+    assert it["spec"]["selector"] == {"matchLabels": {marks.DEPLOYMENT_LABEL: "abc"}}
+    assert it["spec"]["template"]["metadata"]["labels"][marks.DEPLOYMENT_LABEL] == "abc"
 
 
 def after(step):
@@ -111,7 +111,7 @@ def test_each_pod_gets_the_replica_set_as_its_controller_and_its_label():
     write = world.decide().write
     assert [pod.name for pod in write.pods] == ["foo-a", "foo-b"] and write.giver == "uid of foo"
     assert (write.taker["kind"], write.taker["uid"]) == ("ReplicaSet", world.replica_set["metadata"]["uid"])
-    assert write.labels == {identity.HASH_LABEL: world.kept["hash"]}
+    assert write.labels == {marks.HASH_LABEL: world.kept["hash"]}
     assert world.replica_set["spec"]["selector"]["matchLabels"].items() >= write.labels.items()
 
 
@@ -149,7 +149,7 @@ def test_pods_of_a_controller_that_somebody_has_deleted_are_saved():
     world = after("annotate ReplicationController")
     world.cluster._items["ReplicationController", "foo"] = None
     assert world.go() == ALL[3:4] + ALL[5:]
-    assert all(identity.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
+    assert all(marks.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
 
 
 def test_a_controller_that_is_deleted_before_there_is_a_replica_set_gets_one():
@@ -243,4 +243,9 @@ def test_nothing_of_that_name():
 
 
 def test_an_autoscaler_is_told_with_what_to_type():
-    assert '"kind":"Deployment"' in migration.warning(MIGRATE, {"metadata": {"name": "hpa"}})
+    target = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
+    scaler = {"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": target}}
+
+    (warning,) = choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[scaler]))
+
+    assert '"kind":"Deployment"' in warning and choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[])) == []

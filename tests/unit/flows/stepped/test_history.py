@@ -12,14 +12,15 @@ import json
 import pytest
 from builders import NOW, UPDATE, rc, record
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone, SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import history
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Observed
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
@@ -39,7 +40,7 @@ class World(Alone):
         self.lists, self.writes = 0, 0
         self.clock, self.pods_come = driver.StandingClock(), True
 
-    def items(self):
+    def items(self, kind=None):
         return list(self.cluster.items.values())
 
     def look_up(self, name):
@@ -57,7 +58,7 @@ class World(Alone):
     def rules(self):
         return self.allowed
 
-    def stored_template(self, request, primary):
+    def dry_run(self, write):
         raise AssertionError
 
     def why_absent(self, name):
@@ -65,7 +66,7 @@ class World(Alone):
 
     def revisions(self, uids):
         self.lists += 1
-        return [it for it in self.cluster.revisions.values() if it["metadata"]["labels"][identity.HISTORY] in uids
+        return [it for it in self.cluster.kept.values() if it["metadata"]["labels"][marks.HISTORY] in uids
                 ] if self.may_list else None
 
     def write(self, write):
@@ -83,11 +84,12 @@ class World(Alone):
         return len(write.pods) if self.write(write) else 0
 
     def roll(self, **params):
-        return driver.run(Request.from_params({"name": "foo", **params}), self, self.clock)
+        request = request_from({"name": "foo", **params})
+        return driver.run(choose(request), request, self, self.clock)
 
     def check(self, **params):
-        clock = driver.StandingClock()
-        return driver.run(Request.from_params({"name": "foo", **params}), SimulatedGateway(self, clock.sleep), clock)
+        request = request_from({"name": "foo", **params})
+        return driver.simulate(choose(request), request, self)
 
     def images(self):
         return {name: it.images["web"] for name, it in self.controllers().items()}
@@ -95,8 +97,8 @@ class World(Alone):
     def history(self, name="foo"):
         """Number and image of all that the info module shows."""
         primary = self.controllers()[name]
-        seen = Observed(primary, None, history=history.revisions(primary, self.revisions([primary.uid]), identity.DEPLOYMENT_LABEL))
-        return [(each["revision"], each["images"]["web"]) for each in report.history(seen)]
+        past = history.revisions(primary, self.revisions([primary.uid]), marks.DEPLOYMENT_LABEL)
+        return [(each["revision"], each["images"]["web"]) for each in report.history(past)]
 
 
 def v(number):
@@ -119,28 +121,28 @@ def test_what_an_update_replaces_is_kept_just_before_it_is_lost():
     actions = [step["action"] for step in result["steps"]]
     assert actions[actions.index("record") + 1] == "rename" and recorded(result) == ["myimage:v1 as revision 1"]
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
-    (item,) = world.cluster.revisions.values()
+    (item,) = world.cluster.kept.values()
     assert json.loads(item["data"]["template"]) == rc()["spec"]["template"]
     assert item["metadata"]["ownerReferences"] == [
         {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": "uid of foo", "controller": True}]
 
 
 def test_time_and_author_are_those_of_the_update_that_led_there():
-    world = World(rc(annotations={identity.LAST_ROLLOUT: record("updated", "myimage:v0", "myimage:v1", who="jane@desk")}))
+    world = World(rc(annotations={marks.LAST_ROLLOUT: record("updated", "myimage:v0", "myimage:v1", who="jane@desk")}))
     world.roll(**v(2))
 
     primary = world.controllers()["foo"]
-    now, before = history.revisions(primary, world.revisions([primary.uid]), identity.DEPLOYMENT_LABEL)
+    now, before = history.revisions(primary, world.revisions([primary.uid]), marks.DEPLOYMENT_LABEL)
 
     assert (before.time, before.who) == (NOW, "jane@desk")
     assert "@" in now.who and now.time > NOW[:10]
 
 
 def test_of_a_template_that_somebody_has_edited_since_nobody_knows_who_it_was():
-    primary = Controller.from_api(rc(annotations={identity.LAST_ROLLOUT: record("updated", who="jane@desk")},
+    primary = Controller.from_api(rc(annotations={marks.LAST_ROLLOUT: record("updated", who="jane@desk")},
                                  creationTimestamp="2026-01-01T00:00:00Z"))
 
-    (now,) = history.revisions(primary, [], identity.DEPLOYMENT_LABEL)
+    (now,) = history.revisions(primary, [], marks.DEPLOYMENT_LABEL)
 
     assert (now.number, now.time, now.who) == (1, "2026-01-01T00:00:00Z", "")
 
@@ -157,7 +159,7 @@ def test_back_to_a_revision_and_it_is_not_kept_twice():
     assert not world.roll(**back_to(1))["changed"] and not world.roll(**back_to(4))["changed"]
     assert recorded(world.roll(**v(2))) == ["myimage:v1 as revision 4", "revision 1 is forgotten"]
     assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
-    assert len(world.cluster.revisions) == 3
+    assert len(world.cluster.kept) == 3
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
@@ -216,7 +218,7 @@ def test_killed_at_two_writes_of_it_nothing_is_written_twice():
                 world.roll(**v(2))
         world.dies_at = None
         world.roll(**v(2))
-        assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")] and len(world.cluster.revisions) == 1
+        assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")] and len(world.cluster.kept) == 1
 
 
 def test_the_one_that_stays_inherits_the_history():
@@ -330,13 +332,13 @@ def test_a_failed_way_back_to_a_revision_is_rolled_back_itself():
 
 def test_what_else_has_the_label_is_no_revision():
     primary = Controller.from_api(rc())
-    odd = {"metadata": {"name": "odd", "labels": {identity.HISTORY: primary.uid}}, "revision": 7, "data": {"spec": {}}}
+    odd = {"metadata": {"name": "odd", "labels": {marks.HISTORY: primary.uid}}, "revision": 7, "data": {"spec": {}}}
 
-    assert [it.number for it in history.revisions(primary, [odd], identity.DEPLOYMENT_LABEL)] == [1]
+    assert [it.number for it in history.revisions(primary, [odd], marks.DEPLOYMENT_LABEL)] == [1]
 
 
 def test_a_revision_is_told_from_the_request_that_has_none():
-    wish = Request.from_params({"name": "foo", **back_to(1)})
+    wish = request_from({"name": "foo", **back_to(1)})
 
     assert wish.undoes and wish.is_unresolved
     wish = dataclasses.replace(wish, revision=rc()["spec"]["template"])

@@ -10,18 +10,19 @@ import dataclasses
 import json
 
 import pytest
-from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended, look, new, old, rc, record, summary, template
+from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended, look, new, old, plan, rc, record, summary, template
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.planner import plan
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import SimulatedCluster
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, expected_successor
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, Done, Patch, Step
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -50,7 +51,7 @@ def bar(replicas=0, goal=3, **changes):
 
 def foo_of_bar(replicas=3, goal=0, **changes):
     """foo in an update to bar."""
-    return old(replicas, goal, **{"marks": {identity.PARTNER: "bar", identity.PARTNER_UID: "uid of bar"}, **changes})
+    return old(replicas, goal, **{"marks": {marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar"}, **changes})
 
 
 def closed():
@@ -78,7 +79,7 @@ def paused(pause_at):
 
 
 AT_TWO, ALL_NEW = Size(2), Size(100, percent=True)
-PAUSED_AT = {number: {identity.PAUSED: number} for number in "123"}
+PAUSED_AT = {number: {marks.PAUSED: number} for number in "123"}
 
 
 FORWARD = {
@@ -112,7 +113,7 @@ FORWARD = {
     "yes, -, else: mark foo, with the size of then as the goal":
         (UPDATE, [rc()], ("annotate", "foo", None, f"partner {SUCCESSOR}")),
     "yes, -, else: once foo is marked, create next":
-        (UPDATE, [old(marks={identity.PARTNER_UID: None})], ("create", SUCCESSOR, None, V2)),
+        (UPDATE, [old(marks={marks.PARTNER_UID: None})], ("create", SUCCESSOR, None, V2)),
     "yes, -, foo already has the wanted template: done, unchanged":
         (UPDATE, [rc(image="myimage:v2")], ("done", "foo already has the wanted template")),
     "yes, -, foo already has the wanted template: the deployment label makes no difference":
@@ -143,13 +144,13 @@ FORWARD = {
     "yes, yes, somebody deletes foo: wait until one of the rows without foo holds":
         (UPDATE, [old(2, deletionTimestamp=NOW), new(1)], ("wait", "foo is gone, which somebody deletes")),
     "yes, yes, next's uid not yet on foo: fill it in":
-        (UPDATE, [old(marks={identity.PARTNER_UID: None}), new()], ("annotate", "foo", 0, "updating, 0 desired")),
+        (UPDATE, [old(marks={marks.PARTNER_UID: None}), new()], ("annotate", "foo", 0, "updating, 0 desired")),
     "yes, yes, foo has lost all its marks: they are repaired":
         (UPDATE, [rc(), new()], ("annotate", "foo", None, "updating, 0 desired")),
     "yes, yes, desired missing on next: fill it in":
-        (UPDATE, [old(), new(marks={identity.DESIRED: None})], ("annotate", SUCCESSOR, None, "updating, 3 desired")),
+        (UPDATE, [old(), new(marks={marks.DESIRED: None})], ("annotate", SUCCESSOR, None, "updating, 3 desired")),
     "yes, yes, desired missing on both: what foo's size was, from the other mark":
-        (UPDATE, [old(2, desired=5, marks={identity.DESIRED: None}), new(1, marks={identity.DESIRED: None})],
+        (UPDATE, [old(2, desired=5, marks={marks.DESIRED: None}), new(1, marks={marks.DESIRED: None})],
          ("annotate", "foo", None, "updating, 0 desired")),
     "yes, yes, an interrupted rollback that turns round: first on foo":
         (UPDATE, [old(1, 3), new(2, 0)], ("annotate", "foo", 3, "updating, 0 desired")),
@@ -215,7 +216,7 @@ BACKWARD = {
     "no next, and foo has shrunk before it was lost: its size of before comes first":
         (BACK, [old(1)], ("restore", "foo", 1, 3)),
     "no next: a rollback which has already ended is unchanged":
-        (BACK, [rc(annotations={identity.LAST_ROLLOUT: record("rolled_back")})], ("done", "foo is rolled back already")),
+        (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})], ("done", "foo is rolled back already")),
     "next_name given: the same":
         (KEPT_BACK, [foo_of_bar(3, 3), bar(0, 0)], ("delete", "bar", 0, None)),
     "without next_name, of an update that had one: found by the mark":
@@ -263,7 +264,7 @@ REFUSED = {
         (UPDATE, [old(), new(2, uid="another")],
          f"{SUCCESSOR} {NOT_SUCCESSOR} a foo with uid uid of foo; it has 2 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next is the partner of another one":
-        (UPDATE, [old(), new(marks={identity.PARTNER: "baz"})],
+        (UPDATE, [old(), new(marks={marks.PARTNER: "baz"})],
          f"{SUCCESSOR} {NOT_SUCCESSOR} a baz with uid uid of foo; it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next has no marks: a stranger has the name that the user gave":
         (KEPT, [rc(), rc("bar", 2, "other:v1")], f"bar {NOT_SUCCESSOR} no update of foo; it has 2 replicas of other:v1", "",
@@ -285,7 +286,7 @@ REFUSED = {
     "back, no next: a new update to the old version, with what to type":
         (BACK, [rc()], "there is no update in progress to roll back.", "", f"{ROLL} 'name=foo image=THE-EARLIER-IMAGE'"),
     "back, no next, the last update has ended: with the image to type":
-        (BACK, [rc(annotations={identity.LAST_ROLLOUT: record("updated")})],
+        (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("updated")})],
          "there is no update in progress to roll back. The last update, from myimage:v1, has ended: update to the earlier "
          "image to go back", "", f"{ROLL} 'name=foo image=myimage:v1 container=web'"),
     "back, no foo: not found":
@@ -297,11 +298,11 @@ REFUSED = {
         (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
          "kubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}' if it does not go"),
     "foo's template is closed and the mark of the handover is gone":
-        (BACK, [closed()], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a handover: its template "
+        (BACK, [closed()], f"somebody has removed the annotation {marks.TAKEOVER} in the middle of a handover: its template "
          f"is closed by the priority class {CLOSED}, so that no pod that dies is replaced", "",
          f"kubectl -n default edit rc foo: {REPAIR}"),
     "foo's template is closed, the mark of the handover is gone, and next is there":
-        (BACK, [closed(), new(3)], f"somebody has removed the annotation {identity.TAKEOVER} in the middle of a handover: its "
+        (BACK, [closed(), new(3)], f"somebody has removed the annotation {marks.TAKEOVER} in the middle of a handover: its "
          f"template is closed by the priority class {CLOSED}, so that no pod that dies is replaced", "",
          f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan; kubectl -n default edit rc foo: {REPAIR}"),
     "yes, -, else: the deployment label's key is one that the user has given a value":
@@ -329,7 +330,7 @@ REFUSED = {
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
          f"the task that began it   or   {ROLL} 'name=foo state=rolled_back'"),
     "kubectl rolling-update was interrupted when foo was deleted already: nothing is to be deleted then":
-        (UPDATE, [rc("bar", 3, annotations={identity.KUBECTL_SOURCE: "foo:uid of foo"})],
+        (UPDATE, [rc("bar", 3, annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})],
          "kubectl rolling-update was interrupted when it had deleted it: bar has the pods and was to get its name", "",
          "kubectl -n default annotate rc bar kubectl.kubernetes.io/update-source-id-   and update bar"),
     "an interrupted kubectl rolling-update":
@@ -402,7 +403,7 @@ def test_a_whole_update_ends_with_the_handover():
         ("annotate", "foo", "taking over", "updated"),
     ]
     assert items.keys() == {"foo"}
-    assert annotations(items) == {identity.LAST_ROLLOUT: ended(UPDATE)}
+    assert annotations(items) == {marks.LAST_ROLLOUT: ended(UPDATE)}
 
 
 def test_a_whole_update_to_a_next_that_keeps_its_name_ends_with_the_deletion_of_foo():
@@ -415,7 +416,7 @@ def test_a_whole_update_to_a_next_that_keeps_its_name_ends_with_the_deletion_of_
         ("annotate", "bar", "1 desired", "updated"),
     ]
     assert items.keys() == {"bar"}
-    assert annotations(items, "bar") == {identity.LAST_ROLLOUT: ended(KEPT)}
+    assert annotations(items, "bar") == {marks.LAST_ROLLOUT: ended(KEPT)}
 
 
 def test_a_whole_rollback_trades_places_and_ends_without_next():
@@ -430,7 +431,7 @@ def test_a_whole_rollback_trades_places_and_ends_without_next():
         ("done", "foo is rolled back already"),
     ]
     assert items.keys() == {"foo"}
-    assert annotations(items) == {identity.LAST_ROLLOUT: record("rolled_back", "myimage:v2", "myimage:v1")}
+    assert annotations(items) == {marks.LAST_ROLLOUT: record("rolled_back", "myimage:v2", "myimage:v1")}
 
 
 @pytest.mark.parametrize("request_", [UPDATE, KEPT, RESTART], ids=["handover", "next_name", "restarted"])
@@ -460,7 +461,7 @@ def test_a_rollback_after_the_point_of_no_return_finishes_the_handover_and_says_
         "there is no update in progress to roll back. The last update, from myimage:v1, has ended: update to the earlier "
         "image to go back",
     ]
-    assert annotations(items) == {identity.LAST_ROLLOUT: ended(UPDATE)}
+    assert annotations(items) == {marks.LAST_ROLLOUT: ended(UPDATE)}
 
 
 def test_an_update_to_a_third_image_during_the_handover_finishes_it_first():
@@ -470,7 +471,7 @@ def test_an_update_to_a_third_image_during_the_handover_finishes_it_first():
 
     assert ("annotate", "foo", "taking over", "updated") in lines
     assert items["foo"]["spec"]["template"]["spec"] == template("myimage:v3")["spec"]
-    assert annotations(items) == {identity.LAST_ROLLOUT: ended(V3, "myimage:v2", "myimage:v3")}
+    assert annotations(items) == {marks.LAST_ROLLOUT: ended(V3, "myimage:v2", "myimage:v3")}
 
 
 def test_an_update_of_nothing_hands_over_nothing():
@@ -485,7 +486,7 @@ def test_a_restart_ends_with_the_same_image_in_another_template():
 
     spec = items["foo"]["spec"]["template"]
     assert spec["spec"] == template("myimage:v1")["spec"]
-    assert set(spec["metadata"]["annotations"]) == {identity.RESTART}
+    assert set(spec["metadata"]["annotations"]) == {marks.RESTART}
     assert lines[-1] == ("annotate", "foo", "taking over", "updated")
 
 
@@ -495,39 +496,39 @@ def test_a_restart_ends_with_the_same_image_in_another_template():
 def test_beginning_marks_foo_with_its_partner_and_its_size():
     items = apply(decide(UPDATE, rc(replicas=5)), rc(replicas=5))
 
-    assert annotations(items) == {identity.PARTNER: SUCCESSOR, identity.DESIRED: "0", identity.ORIGINAL: "5"}
+    assert annotations(items) == {marks.PARTNER: SUCCESSOR, marks.DESIRED: "0", marks.ORIGINAL: "5"}
 
 
 def test_beginning_anew_forgets_the_partner_that_is_gone_and_keeps_the_size_of_then():
     items = apply(decide(V3, old(1)), old(1))
 
-    marks = {identity.PARTNER: name_of_successor(V3), identity.DESIRED: "0", identity.ORIGINAL: "3"}
-    assert annotations(items) == marks
+    its_own = {marks.PARTNER: name_of_successor(V3), marks.DESIRED: "0", marks.ORIGINAL: "3"}
+    assert annotations(items) == its_own
 
 
 def test_next_has_foo_s_metadata_without_what_is_only_foo_s():
     primary = old(2, desired=2, marks={
-        identity.PARTNER_UID: None, identity.LAST_ROLLOUT: record("updated"), "note": "kept",
+        marks.PARTNER_UID: None, marks.LAST_ROLLOUT: record("updated"), "note": "kept",
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
     }, labels={"app": "foo", "tier": "front"}, finalizers=["wait"], ownerReferences=[{"kind": "App", "name": "app"}])
     primary["spec"]["minReadySeconds"] = 7
 
     decision = decide(UPDATE, primary)
 
-    marks = {identity.PARTNER: "foo", identity.PARTNER_UID: "uid of foo", identity.DESIRED: "2", identity.ORIGINAL: "2",
-             identity.LAST_ROLLOUT: record("updating", request=UPDATE.fingerprint)}
+    its_own = {marks.PARTNER: "foo", marks.PARTNER_UID: "uid of foo", marks.DESIRED: "2", marks.ORIGINAL: "2",
+             marks.LAST_ROLLOUT: record("updating", request=UPDATE.fingerprint)}
     assert decision.write == Create({
         "apiVersion": "v1",
         "kind": "ReplicationController",
         "metadata": {
             "name": SUCCESSOR,
             "namespace": "default",
-            "labels": {"app": "foo", "tier": "front", identity.DEPLOYMENT_LABEL: LABEL},
-            "annotations": {"note": "kept", **marks},
+            "labels": {"app": "foo", "tier": "front", marks.DEPLOYMENT_LABEL: LABEL},
+            "annotations": {"note": "kept", **its_own},
         },
         "spec": {
             "replicas": 0,
-            "selector": {"app": "foo", identity.DEPLOYMENT_LABEL: LABEL},
+            "selector": {"app": "foo", marks.DEPLOYMENT_LABEL: LABEL},
             "template": template("myimage:v2", LABEL),
             "minReadySeconds": 7,
         },
@@ -555,7 +556,7 @@ def test_another_label_key_is_used_everywhere():
 
 
 def test_a_label_of_foo_that_equals_the_new_one_is_told_apart_the_same_way_each_time():
-    values = {manifest(UPDATE, rc(label=LABEL))["spec"]["selector"][identity.DEPLOYMENT_LABEL] for _time in range(2)}
+    values = {manifest(UPDATE, rc(label=LABEL))["spec"]["selector"][marks.DEPLOYMENT_LABEL] for _time in range(2)}
 
     assert len(values) == 1
     assert values.pop().startswith(f"{LABEL}-")
@@ -563,7 +564,7 @@ def test_a_label_of_foo_that_equals_the_new_one_is_told_apart_the_same_way_each_
 
 DEFINITION = {
     "kind": "ReplicationController",
-    "metadata": {"name": "bar", "labels": {"tier": "back"}, "annotations": {"by": "hand", identity.DESIRED: "9"}},
+    "metadata": {"name": "bar", "labels": {"tier": "back"}, "annotations": {"by": "hand", marks.DESIRED: "9"}},
     "spec": {"replicas": 8, "minReadySeconds": 4, "template": template("myimage:v2")},
 }
 
@@ -575,9 +576,9 @@ def test_a_definition_brings_its_own_metadata_and_selector():
 
     successor = manifest(request, wanted=definition["spec"]["template"])
 
-    label = successor["spec"]["selector"].pop(identity.DEPLOYMENT_LABEL)
-    assert successor["metadata"]["labels"] == {"tier": "back", identity.DEPLOYMENT_LABEL: label}
-    assert successor["metadata"]["annotations"]["by"] == "hand" and successor["metadata"]["annotations"][identity.DESIRED] == "3"
+    label = successor["spec"]["selector"].pop(marks.DEPLOYMENT_LABEL)
+    assert successor["metadata"]["labels"] == {"tier": "back", marks.DEPLOYMENT_LABEL: label}
+    assert successor["metadata"]["annotations"]["by"] == "hand" and successor["metadata"]["annotations"][marks.DESIRED] == "3"
     assert (successor["spec"]["replicas"], successor["spec"]["minReadySeconds"]) == (0, 4)
     assert successor["spec"]["selector"] == {"app": "bar"}
 
@@ -586,7 +587,7 @@ def test_a_definition_without_selector_selects_by_the_labels_of_its_template():
     successor = manifest(Request("foo", next_name="bar", definition=DEFINITION), wanted=DEFINITION["spec"]["template"])
 
     assert successor["spec"]["selector"] == successor["spec"]["template"]["metadata"]["labels"]
-    assert successor["spec"]["selector"].keys() == {"app", identity.DEPLOYMENT_LABEL}
+    assert successor["spec"]["selector"].keys() == {"app", marks.DEPLOYMENT_LABEL}
 
 
 def test_a_definition_whose_selector_is_foo_s_is_refused():
@@ -602,14 +603,14 @@ def test_marks_on_both_name_the_other_and_tell_the_direction():
         decision = decide(BACK, *cluster.items.values())
         assert cluster.write(decision.write)
 
-    common = {identity.ORIGINAL: "3"}
+    common = {marks.ORIGINAL: "3"}
     assert annotations(cluster.items) == {
-        **common, identity.PARTNER: SUCCESSOR, identity.PARTNER_UID: f"uid of {SUCCESSOR}", identity.DESIRED: "3",
-        identity.SUCCESSOR_SPEC: identity.digest(template("myimage:v2")["spec"]),
-        identity.LAST_ROLLOUT: record("rolling back", "myimage:v2", "myimage:v1")}
+        **common, marks.PARTNER: SUCCESSOR, marks.PARTNER_UID: f"uid of {SUCCESSOR}", marks.DESIRED: "3",
+        marks.SUCCESSOR_SPEC: identity.digest(template("myimage:v2")["spec"]),
+        marks.LAST_ROLLOUT: record("rolling back", "myimage:v2", "myimage:v1")}
     assert annotations(cluster.items, SUCCESSOR) == {
-        **common, identity.PARTNER: "foo", identity.PARTNER_UID: "uid of foo", identity.DESIRED: "0",
-        identity.LAST_ROLLOUT: record("updating")}
+        **common, marks.PARTNER: "foo", marks.PARTNER_UID: "uid of foo", marks.DESIRED: "0",
+        marks.LAST_ROLLOUT: record("updating")}
     assert summary(decide(BACK, *cluster.items.values()))[0] == "scale"
 
 
@@ -635,12 +636,12 @@ def mirrored(it):
 
 
 def stored(image):
-    return {identity.SUCCESSOR_SPEC: identity.digest(template(image)["spec"])}
+    return {marks.SUCCESSOR_SPEC: identity.digest(template(image)["spec"])}
 
 
 @pytest.mark.parametrize("primary, expected", [
     (old(marks=stored(MIRRORED)), ("scale", SUCCESSOR, 0, 1)),
-    (old(marks={identity.PARTNER_UID: None}), ("annotate", "foo", 0, "updating, 0 desired")),
+    (old(marks={marks.PARTNER_UID: None}), ("annotate", "foo", 0, "updating, 0 desired")),
 ], ids=["foo knows what next was at first", "foo has not heard of it yet"])
 def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(primary, expected):
     assert summary(decide(UPDATE, primary, mirrored(new()))) == expected
@@ -653,7 +654,7 @@ def test_a_next_that_somebody_has_edited_is_another_update():
 
 @pytest.mark.parametrize("request_, name", [(UPDATE, "foo"), (KEPT, "bar")], ids=["taken over", "next_name"])
 def test_an_update_that_an_admission_has_changed_has_ended_for_the_same_request_only(request_, name):
-    it = mirrored(rc(name, annotations={identity.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
+    it = mirrored(rc(name, annotations={marks.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
 
     assert summary(decide(request_, it))[0] == "done"
     other = dataclasses.replace(request_, images={"": "myimage:v3"})
@@ -665,14 +666,14 @@ def test_an_update_that_an_admission_has_changed_has_ended_for_the_same_request_
 
 
 def test_a_restart_is_never_done_already():
-    primary = rc(annotations={identity.LAST_ROLLOUT: ended(RESTART, after="myimage:v1")})
+    primary = rc(annotations={marks.LAST_ROLLOUT: ended(RESTART, after="myimage:v1")})
 
     assert summary(decide(RESTART, primary))[0] == "annotate"
 
 
 def test_a_next_whose_foo_is_gone_is_known_by_its_request_where_an_admission_has_changed_it():
     successor = mirrored(new(3))
-    successor["metadata"]["annotations"][identity.LAST_ROLLOUT] = record("updating", request=UPDATE.fingerprint)
+    successor["metadata"]["annotations"][marks.LAST_ROLLOUT] = record("updating", request=UPDATE.fingerprint)
 
     assert summary(decide(UPDATE, successor))[:2] == ("create", "foo")
     with pytest.raises(RolloutError, match="another update is in progress"):
@@ -685,7 +686,7 @@ def test_a_next_that_a_dry_run_would_make_differently_each_time_is_known_by_its_
     name, label = expected_successor(request, Controller.from_api(rc()))
     successor = new(name=name, label=label)
 
-    decision = decide(request, old(marks={identity.PARTNER: name, identity.PARTNER_UID: f"uid of {name}"}), successor,
+    decision = decide(request, old(marks={marks.PARTNER: name, marks.PARTNER_UID: f"uid of {name}"}), successor,
                       wanted=template(priority=1, schedulerName="another at each dry run"))
 
     assert summary(decision) == ("scale", name, 0, 1)
@@ -706,7 +707,7 @@ def test_the_first_step_in_sizes_is_as_large_as_allowed(surge, unavailable, expe
 # What the steps assume
 
 PRIORITY = "/spec/template/spec/priorityClassName"
-MARKS = st.fixed_dictionaries({}, optional={mark: st.none() for mark in identity.MARKS[:4]})
+MARKS = st.fixed_dictionaries({}, optional={mark: st.none() for mark in marks.MARKS[:4]})
 SIZE = st.integers(0, 4)
 MARKED = {"goal": st.sampled_from([0, 3]), "marks": MARKS, "observed": st.booleans()}
 PRIMARY = st.one_of(st.builds(rc, replicas=SIZE), st.builds(old, SIZE, available=SIZE, current=SIZE, **MARKED))
@@ -741,7 +742,7 @@ def changes_that_matter(step):
         yield lambda item: {**item, "spec": {**item["spec"], "replicas": item["spec"]["replicas"] + 1}}
     if any(each["path"] == PRIORITY and each.get("value") != CLOSED for each in step.write.operations if each["op"] != "test"):
         yield lambda item: {**item, "spec": {**item["spec"], "template": template(priorityClassName="another")}}
-    for mark in identity.MARKS:
+    for mark in marks.MARKS:
         yield lambda item, mark=mark: with_metadata(
             item, annotations={**item["metadata"]["annotations"], mark: "changed by another client"})
 
@@ -755,7 +756,7 @@ def test_scaling_assumes_the_object_the_size_and_every_mark():
         "/metadata/uid": f"uid of {SUCCESSOR}",
         "/spec/replicas": 0,
         **{"/metadata/annotations/" + mark.replace("/", "~1"): new()["metadata"]["annotations"].get(mark)
-           for mark in identity.MARKS},
+           for mark in marks.MARKS},
     }
 
 
@@ -799,7 +800,7 @@ def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_i
 
 def scaler(frozen=None):
     """A HorizontalPodAutoscaler, as it is or frozen with what it had before."""
-    annotations = {identity.FROZEN: identity.canonical(frozen)} if frozen else {}
+    annotations = {marks.FROZEN: identity.canonical(frozen)} if frozen else {}
     return {"metadata": {"name": "hpa", "uid": "u", "annotations": annotations}, "spec": {"minReplicas": 2}}
 
 

@@ -12,15 +12,15 @@ from builders import LABEL, rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import simulated
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import simulated
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.simulated import (
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import (
     LONGEST_LAG,
     Move,
     Pod,
     SimulatedCluster,
 )
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks, observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, Patch, put
 
 SEE, SYNC = Move("see", "foo"), Move("sync", "foo")
@@ -53,7 +53,7 @@ def owners(cluster):
 
 
 def orphan(label=None, ready=True):
-    labels = {"app": "foo", **({identity.DEPLOYMENT_LABEL: label} if label else {})}
+    labels = {"app": "foo", **({marks.DEPLOYMENT_LABEL: label} if label else {})}
     return Pod("", tuple(sorted(labels.items())), ready, "")
 
 
@@ -166,7 +166,7 @@ def test_a_deletion_in_the_background_collects_the_pods_later():
     assert cluster.pods == []
 
 
-@pytest.mark.parametrize("selector, expected", [({"app": "foo"}, 2), ({"app": "foo", identity.DEPLOYMENT_LABEL: "x"}, 1),
+@pytest.mark.parametrize("selector, expected", [({"app": "foo"}, 2), ({"app": "foo", marks.DEPLOYMENT_LABEL: "x"}, 1),
                                                 ({"app": "bar"}, 0)], ids=str)
 def test_pods_are_found_by_their_labels(selector, expected):
     cluster = SimulatedCluster([rc(replicas=1)])
@@ -266,7 +266,7 @@ def test_new_pods_have_the_labels_of_the_template():
     cluster = SimulatedCluster([rc(replicas=1, current=0, label=LABEL)])
     run(cluster, SYNC)
 
-    assert [dict(pod.labels) for pod in cluster.pods] == [{"app": "foo", identity.DEPLOYMENT_LABEL: LABEL}]
+    assert [dict(pod.labels) for pod in cluster.pods] == [{"app": "foo", marks.DEPLOYMENT_LABEL: LABEL}]
 
 
 def test_orphans_that_match_are_adopted_and_others_are_left():

@@ -12,16 +12,18 @@ Objects are never changed in place, so that copies are cheap.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import typing as t
 
-from ...model import observed
-from ...model.kinds import Kind
-from ...model.observed import NEVER, Controller
-from ...model.steps import REVISION, Create, Delete, HandOver, Patch, Write, keys
-from .. import handover
-
-Json = dict[str, t.Any]
+from ..model import observed
+from ..model.fields import Json
+from ..model.kinds import Kind
+from ..model.observed import NEVER, Controller
+from ..model.patches import DoesNotHold, patched
+from ..model.steps import REVISION, Create, Delete, HandOver, Patch, Write
+from . import handover
+from .flow import Model
 
 #: Changes of controllers that the controller manager may be behind.
 LONGEST_LAG = 1
@@ -48,14 +50,12 @@ class Move(t.NamedTuple):
     name: str
 
 
-class TestFailed(Exception):
-    """A `test` operation of a JSON patch does not hold."""
-
-
-class SimulatedCluster:
+class SimulatedCluster(Model):
     """The controllers of one namespace and their pods."""
 
-    def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER) -> None:
+    def __init__(self, items: t.Iterable[Json] = (), kind: Kind = Kind.REPLICATION_CONTROLLER,
+                 look_up_revisions: t.Callable[[t.Sequence[str]], list[Json] | None] | None = None) -> None:
+        """look_up_revisions: what the controllers with these uids have of ControllerRevisions; None where that may not be seen."""
         self.kind = kind
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         #: What the controller manager knows of each controller, by name.
@@ -64,27 +64,40 @@ class SimulatedCluster:
         self.unseen: list[tuple[str, Json | None]] = []
         self.pods: list[Pod] = []
         #: ControllerRevisions by name.
-        self.revisions: dict[str, Json] = {}
+        self.kept: dict[str, Json] = {}
+        self._look_up_revisions, self._first = look_up_revisions, [item["metadata"].get("uid", "") for item in self.items.values()]
         for item in self.items.values():
             it = Controller.from_api(item, kind)
             self.pods += [_pod(it, ready=number < it.available) for number in range(it.current)]
 
     def copy(self) -> SimulatedCluster:
         """An independent cluster in the same state."""
-        other = SimulatedCluster(kind=self.kind)
+        other = copy.copy(self)
         other.items, other.seen = dict(self.items), dict(self.seen)
         other.unseen, other.pods = list(self.unseen), list(self.pods)
-        other.revisions = dict(self.revisions)
+        other.kept = dict(self.kept)
         return other
 
     # What a client sees and does
 
-    def controllers(self) -> dict[str, Controller]:
+    def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
+        if kind not in (None, self.kind):
+            return {}
         return {name: Controller.from_api(item, self.kind) for name, item in self.items.items()}
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
         found = ((str(number), pod) for number, pod in enumerate(self.pods) if selector.items() <= dict(pod.labels).items())
         return tuple(observed.Pod(name, name, dict(pod.labels), pod.owner) for name, pod in found)
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """All that are known; what the first controllers have is looked up once."""
+        if self._look_up_revisions:
+            there = [uid for uid in self._first if uid in uids]
+            found = self._look_up_revisions(there) if there else []
+            if found is None:
+                return None
+            self.kept, self._look_up_revisions = {item["metadata"]["name"]: item for item in found} | self.kept, None
+        return list(self.kept.values())
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold, as the API server would say 404, 409 or 422."""
@@ -106,12 +119,12 @@ class SimulatedCluster:
         return self._patch(item, write)
 
     def _write_revision(self, write: Write) -> bool:
-        if (write.name in self.revisions) == isinstance(write, Create):
+        if (write.name in self.kept) == isinstance(write, Create):
             return False
         if isinstance(write, Create):
-            self.revisions[write.name] = write.manifest
+            self.kept[write.name] = write.manifest
         else:
-            del self.revisions[write.name]
+            del self.kept[write.name]
         return True
 
     def _hand_over(self, write: HandOver) -> bool:
@@ -129,7 +142,7 @@ class SimulatedCluster:
     def _patch(self, item: Json, write: Patch) -> bool:
         try:
             changed = patched(item, write)
-        except TestFailed:
+        except DoesNotHold:
             return False
         if changed["spec"] != item["spec"]:
             changed = _with_metadata(changed, generation=item["metadata"].get("generation", 1) + 1)
@@ -232,13 +245,6 @@ class SimulatedCluster:
         return pods, status
 
 
-def patched(item: Json, patch: Patch) -> Json:
-    """An object after a JSON patch. Raises TestFailed."""
-    for operation in patch.operations:
-        item = _apply(item, keys(operation["path"]), operation)
-    return item
-
-
 def _pod(it: Controller, ready: bool) -> Pod:
     labels = it.template.get("metadata", {}).get("labels") or {}
     return Pod(it.uid, tuple(sorted(labels.items())), ready, it.uid)
@@ -246,21 +252,3 @@ def _pod(it: Controller, ready: bool) -> Pod:
 
 def _with_metadata(item: Json, **fields: t.Any) -> Json:
     return {**item, "metadata": {**item["metadata"], **fields}}
-
-
-def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
-    """One operation of a JSON patch on objects; the lists of a manifest are only ever replaced whole."""
-    if not path:
-        seen = None if value == {} else value  # the API server leaves out what is empty
-        if operation["op"] == "test" and seen != operation["value"]:
-            raise TestFailed
-        return operation["value"]
-    key, rest = path[0], path[1:]
-    if rest and not isinstance((value or {}).get(key), dict):
-        raise TestFailed
-    if rest or operation["op"] == "test":
-        changed = _apply((value or {}).get(key), rest, operation)
-        return value if operation["op"] == "test" else {**value, key: changed}
-    if operation["op"] == "remove":
-        return {each: kept for each, kept in value.items() if each != key}
-    return {**(value or {}), key: operation["value"]}

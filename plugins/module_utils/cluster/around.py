@@ -1,0 +1,89 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What else there is in a namespace beside its controllers and pods. It is asked for each time, and never followed."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..model import marks
+from ..model.fields import Json
+from ..model.kinds import ROLLED, Kind
+from .http import PAGE, RETRIED, Http, Refused
+
+#: Where the API server has the kinds that an update depends on.
+GROUPS = {"services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
+          "horizontalpodautoscalers": "/apis/autoscaling/v2", "controllerrevisions": "/apis/apps/v1", "pods": "/api/v1",
+          **{kind.resource: f"/apis/{kind.api_version}" if kind.group else "/api/v1" for kind in Kind}}
+
+
+class Around:
+    """What a real API server tells of it. What a function here does is said in gateway.py."""
+
+    def __init__(self, http: Http, namespace: str, kind: Kind) -> None:
+        """kind: the one that the user names."""
+        self._http, self._namespace, self._kind = http, namespace, kind
+        self._where = f"namespace {namespace}"
+
+    def collection(self, resource: str) -> str:
+        """The path of all objects of a kind."""
+        return GROUPS[resource] + ("" if resource == "nodes" else f"/namespaces/{self._namespace}") + f"/{resource}"
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object of any kind that is written, as it is now. Raises RolloutError."""
+        try:
+            return self._http.send("GET", f"{self.collection(f'{kind.lower()}s')}/{name}")
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise refused.as_error(self._where) from refused
+
+    def objects(self, resource: str) -> list[Json] | None:
+        """As said there. Raises RolloutError."""
+        try:
+            return self._http.send("GET", f"{self.collection(resource)}?limit={PAGE}").get("items") or []
+        except Refused as refused:
+            self._refuse_unless_well(refused)
+            return None
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """As said there; those of all controllers where no uid is given. Raises RolloutError."""
+        selector = f"{marks.HISTORY} in ({','.join(uids)})" if uids else marks.HISTORY
+        try:
+            return self._http.pages(self.collection("controllerrevisions"), {"labelSelector": selector})[0]
+        except Refused as refused:
+            self._refuse_unless_well(refused)
+            return None
+
+    def _refuse_unless_well(self, refused: Refused) -> None:
+        """What may not be seen is left out; but a server that is not well answers nothing else either: it is not asked again."""
+        if refused.status in RETRIED:
+            raise refused.as_error(self._where) from refused
+
+    def rules(self) -> list[Json] | None:
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": self._namespace}}
+        try:
+            path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+            status = self._http.send("POST", path, review, is_write=False)["status"]
+        except Refused:
+            return None
+        return None if status.get("incomplete") else status.get("resourceRules") or []
+
+    def why_absent(self, name: str) -> str:
+        def status(path: str) -> int:
+            try:
+                self._http.send("GET", path)
+            except Refused as refused:
+                return refused.status
+            return 200
+
+        others = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind} | {
+            kind: f"/apis/apps/v1/namespaces/{self._namespace}/{kind.lower()}s" for kind in ("StatefulSet", "DaemonSet")}
+        found = [f"a {kind} {name}" + (f": kind={kind}" if kind in ROLLED else "")
+                 for kind, path in others.items() if status(f"{path}/{name}") == 200]
+        if found:
+            return f"there is {' and '.join(found)}"
+        absent = status(f"/api/v1/namespaces/{self._namespace}") == 404
+        return f"there is no namespace {self._namespace}" if absent else ""

@@ -1,0 +1,258 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One request to the API server, tried again where that is safe, and what its refusals mean.
+
+What the API server refuses is told apart here and never leaves this room: a write whose assumption does not hold returns
+False (the driver looks again and plans again), everything else becomes a RolloutError. Source for the rules: the API
+conventions (Retry-After, 410).
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import email.utils
+import json
+import random
+import re
+import threading
+import time
+import typing as t
+from urllib.parse import urlencode
+
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.steps import Create, Delete, Patch, Write
+from .connection import Connection
+
+#: Seconds to connect and to wait for an answer.
+CONNECT_TIMEOUT, ANSWER_TIMEOUT = 10.0, 35.0
+#: Seconds between two tries of a request; half of each is chance. About 25 s in all before a request is given up.
+BACKOFF = (0.1, 0.3, 1.0, 2.0, 4.0, 8.0, 8.0)
+#: The same as long as the server has never answered: then it is rather a wrong address than a restart.
+FIRST_BACKOFF = BACKOFF[:3]
+#: Seconds after which a request is not tried again, where each try waits long for its answer.
+PATIENCE = 60.0
+#: Seconds after an outage in which a refusal may mean that the API server is not yet ready: it answers before it has read
+#: the Roles and the ServiceAccounts.
+STARTING = 30.0
+#: The longest Retry-After that is obeyed, in seconds.
+LONGEST_RETRY_AFTER = 30.0
+#: Objects of one page of a list.
+PAGE = 500
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+#: Of objects, and of one object, the metadata alone.
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+ONE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+#: Statuses of a server that may be well again in a moment.
+RETRIED = {408, 429, 500, 502, 503, 504}
+
+
+class Refused(Exception):
+    """An answer that is no success: status and the server's own Status object."""
+
+    def __init__(self, server: str, method: str, path: str, status: int, body: bytes) -> None:
+        try:
+            answer = json.loads(body)
+            self.details = answer if isinstance(answer, dict) and answer.get("kind") == "Status" else {}
+        except ValueError:
+            self.details = {}
+        self.server, self.status = server, status
+        self.request = f"{method} {path.partition('?')[0]}"
+        self.reason = self.details.get("message") or body[:256].decode(errors="replace").strip() or f"status {status}"
+        super().__init__(self.reason)
+
+    def is_stale(self, write: Write) -> bool:
+        """The object is not what the write assumed: a failed test, another uid, a name that is taken, or gone.
+
+        422 is both a failed test and a manifest that makes no sense, or that somebody's policy denies; only the latter name
+        causes, but for a webhook.
+        """
+        if self.status == 422:
+            is_told = (self.details.get("details") or {}).get("causes") or "denied the request" in self.reason
+            return isinstance(write, Patch) and not is_told
+        return self.status == 409 or (self.status == 404 and not isinstance(write, Create))
+
+    def as_error(self, where: str, what: str = "", next_command: str = "", write: Write | None = None) -> RolloutError:
+        """The same for the user; what failed is told by the request where neither `what` nor the write tells it."""
+        if self.status == 401:
+            return RolloutError("the API server does not accept the credentials (401)", where=self.server,
+                                why=self.reason, next_command="renew the token, or check api_key and kubeconfig")
+        is_admitted = write or what  # what goes through admission may be refused by a policy, a webhook or a quota as well
+        if self.status == 403 and (not is_admitted or re.search('User ".*" cannot ', self.reason)):
+            return RolloutError("permission denied (403)", where=where, why=self.reason,
+                                next_command=next_command
+                                or "ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
+        if self.status in RETRIED:
+            next_command = next_command or "run the same task again when the API server is well"
+        elif write:
+            what = f"{_deed(write)} was refused ({self.status})"
+            next_command = "see to what refuses it, then run the same task again"
+        return RolloutError(what or f"the API server refused {self.request} ({self.status})", where=where,
+                            why=self.reason, next_command=next_command)
+
+
+class AnswerLost(Exception):
+    """A write was sent, and nobody knows whether it landed."""
+
+
+class Unreachable(Exception):
+    """There is no answer to this try."""
+
+    def __init__(self, reason: str, was_sent: bool) -> None:
+        super().__init__(reason)
+        self.was_sent = was_sent
+
+
+class Http:
+    """The requests to one API server; several threads may send some at once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        #: Requests sent, by method; for benchmarks and tests.
+        self.requests: collections.Counter[str] = collections.Counter()
+        #: Seconds that the API server's clock is ahead of this machine's.
+        self.clock_difference = 0.0
+        self._lock = threading.Lock()
+        self._has_answered = False
+        self._unreachable_at = -STARTING
+
+    def count(self, method: str) -> None:
+        """A request is about to be sent."""
+        with self._lock:
+            self.requests[method] += 1
+
+    def note_outage(self) -> None:
+        """The API server could not be reached just now."""
+        self._unreachable_at = time.monotonic()
+
+    def send(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
+             is_write: bool | None = None, accept: str = JSON) -> Json:
+        """Send a request, again and again where that is safe, and return the answer.
+
+        Raises Refused, AnswerLost (a write that may have landed), or RolloutError when the server cannot be reached.
+        """
+        is_write = method != "GET" if is_write is None else is_write
+        renewed, asked_to_wait, began = False, 0.0, time.monotonic()
+        for limit in (*(BACKOFF if self._has_answered else FIRST_BACKOFF), None):
+            if time.monotonic() - began > PATIENCE:
+                limit = None
+            credentials = self.connection.generation
+            try:
+                status, headers, data = self.once(method, path, body, content_type, accept)
+            except Unreachable as failure:
+                self.note_outage()
+                if failure.was_sent and is_write:
+                    raise AnswerLost from failure
+                if limit is None:
+                    raise RolloutError(f"the API server at {self.connection.server} cannot be reached",
+                                       why=str(failure), next_command="run the same task again when it is back") from failure
+            else:
+                if status < 300:
+                    try:
+                        answer = json.loads(data)
+                    except ValueError as error:
+                        if is_write:
+                            raise AnswerLost from error
+                        status = 500  # an answer that was cut: as good as none
+                    else:
+                        if isinstance(answer, dict) and "kind" in answer:
+                            return answer
+                        raise RolloutError(f"what answers at {self.connection.server} is no Kubernetes API server")
+                if status == 401 and not renewed:
+                    renewed = True
+                    self.connection.renew(credentials)
+                    continue
+                is_starting = status in (401, 403) and time.monotonic() - self._unreachable_at < STARTING
+                if not (status in RETRIED or is_starting) or limit is None:
+                    raise Refused(self.connection.server, method, path, status, data)
+                if status == 504 and is_write:
+                    raise AnswerLost
+                asked_to_wait = _retry_after(headers)
+            time.sleep(max(limit * random.uniform(0.5, 1.0), asked_to_wait))
+        raise RolloutError(f"{method} {path.partition('?')[0]} was given up after {len(BACKOFF) + 1} tries")
+
+    def once(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
+             accept: str = JSON) -> tuple[int, t.Any, bytes]:
+        """Status, headers and content of the answer to a single try. Raises Unreachable; RolloutError where no other try helps."""
+        import urllib3
+
+        headers = self.connection.headers()
+        headers["Accept"] = accept
+        if body is not None:
+            headers["Content-Type"] = content_type
+        self.count(method)
+        try:
+            answer = self.connection.pool.request(
+                method, self.connection.server + path, body=None if body is None else _encoded(body), headers=headers,
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False)
+        except urllib3.exceptions.LocationValueError as error:
+            raise RolloutError(f"{self.connection.server} is no address of an API server", why=_brief(error)) from error
+        except urllib3.exceptions.SSLError as error:
+            raise RolloutError(f"the certificate of {self.connection.server} is not accepted", why=_brief(error),
+                               next_command="give ca_cert, or look at validate_certs") from error
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
+                urllib3.exceptions.ProxyError) as error:
+            raise Unreachable(_brief(error), was_sent=False) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unreachable(_brief(error), was_sent=True) from error
+        except ValueError as error:
+            raise RolloutError(f"{self.connection.server} is no address of an API server", why=_brief(error)) from error
+        self._has_answered = True
+        with contextlib.suppress(TypeError, ValueError):  # no date, or none that can be read
+            self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date")).timestamp() - time.time()
+        return answer.status, answer.headers, answer.data
+
+    def pages(self, path: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
+        """All objects of a kind, a limited number at a time, and the resourceVersion that a watch can go on from.
+
+        Raises as send() does.
+        """
+        items: list[Json] = []
+        query = {**query, "limit": PAGE}
+        while True:
+            page = self.send("GET", f"{path}?{urlencode(query)}", accept=METADATA if only_metadata else JSON)
+            items += page.get("items") or []  # an empty list of metadata alone is a null
+            query["continue"] = page["metadata"].get("continue")
+            if not query["continue"]:
+                return items, page["metadata"]["resourceVersion"]
+
+
+def pause(failures: int) -> float:
+    """Seconds to wait after so many failures, one after the other."""
+    return BACKOFF[min(failures, len(BACKOFF)) - 1] * random.uniform(0.5, 1.0)
+
+
+def _deed(write: Write) -> str:
+    """What a write does, for the error that it is refused."""
+    if isinstance(write, Create):
+        return "its creation"
+    if isinstance(write, Delete):
+        return "its deletion"
+    paths = {operation["path"] for operation in t.cast(Patch, write).operations if operation["op"] != "test"}
+    deeds = {"/spec/template": "the change of its template", "/spec/selector": "the change of its selector",
+             "/spec/replicas": "the change of its size", "/spec/template/spec/priorityClassName": "the opening of its template",
+             "/spec/strategy": "the change of its strategy"}
+    return next((deed for path, deed in deeds.items() if path in paths), "the change of its annotations")
+
+
+def _encoded(body: t.Any) -> str:
+    """JSON as the API server writes it itself, without spaces: it takes other bytes in a ControllerRevision for other data."""
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _retry_after(headers: t.Any) -> float:
+    value = headers.get("Retry-After", "")
+    return min(float(value), LONGEST_RETRY_AFTER) if value.isdigit() else 0.0
+
+
+def _brief(error: BaseException) -> str:
+    """The innermost reason: urllib3 wraps it in the address of a Python object."""
+    while isinstance(reason := getattr(error, "reason", None), BaseException):
+        error = reason
+    text = " ".join(str(error).split())
+    return text.rpartition(">: ")[2][:300] or type(error).__name__

@@ -1,0 +1,169 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The pods of a namespace: whose they are, how they change their controller, and what explains that they do not come."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+import threading
+import typing as t
+from urllib.parse import urlencode
+
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.observed import Controller, Pod
+from ..model.steps import HandOver, Patch
+from .http import JSON_PATCH, METADATA, ONE_METADATA, PAGE, RETRIED, AnswerLost, Http, Refused, Unreachable
+from .watch import Followed
+
+#: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
+HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
+#: Seconds between two looks whether a long write may go on.
+TURN = 0.2
+#: Of a log, at most.
+LOG_LINES, LOG_BYTES = 5, 4096
+
+
+class Pods:
+    """Those of a real API server. What a function here does is said in gateway.py."""
+
+    def __init__(self, http: Http, namespace: str, watches: bool) -> None:
+        """watches: whether what explains a wait (pods, Events) is watched, or else listed again from time to time."""
+        self._http, self._watches, self._where = http, watches, f"namespace {namespace}"
+        self._base = f"/api/v1/namespaces/{namespace}"
+        self._path = f"{self._base}/pods"
+        #: By label selector.
+        self._troubled: dict[str, Followed] = {}
+        self._warnings: Followed | None = None
+
+    def stop(self) -> None:
+        for each in (self._warnings, *self._troubled.values()):
+            if each:
+                each.stop()
+
+    # Whose they are
+
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        """Those that a controller counts (FilterActivePods of the controller manager). Raises RolloutError."""
+        query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+        try:
+            items = self._http.pages(self._path, query, only_metadata=True)[0]
+        except Refused as refused:
+            raise refused.as_error(self._where) from refused
+        return tuple(Pod.from_api(it["metadata"]) for it in items if "deletionTimestamp" not in it["metadata"])
+
+    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
+        """As said there, on as many connections as are worth their handshakes. Raises RolloutError."""
+        todo, landed, has_to_end = collections.deque(write.patches()), [], threading.Event()
+
+        def work() -> None:
+            with contextlib.suppress(IndexError):  # none is left
+                while not has_to_end.is_set():
+                    landed.append(self._changes_owner(todo.popleft()))
+
+        workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // PODS_PER_CONNECTION))
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            working = {pool.submit(work) for _worker in range(workers)}
+            try:
+                while (left := concurrent.futures.wait(working, TURN, concurrent.futures.FIRST_EXCEPTION)).not_done:
+                    if any(each.exception() for each in left.done) or not may_go_on():
+                        break
+            finally:
+                has_to_end.set()
+        for each in working:
+            each.result()
+        return sum(landed)
+
+    def _changes_owner(self, patch: Patch) -> bool:
+        """Patch a pod; False where it is gone or not as assumed, or the answer was lost: the next list tells."""
+        try:
+            self._patch(patch, is_write=True)
+        except AnswerLost:
+            return False
+        except Refused as refused:
+            if refused.is_stale(patch):
+                return False
+            raise self._not_handed_over(refused, patch, "the same task, run again, goes on with the other pods") from refused
+        return True
+
+    def refuse_hand_over(self, controller: Controller) -> None:
+        """As said there, with the first pod that is listed: what a Role, an admission plugin or a policy has against it.
+
+        An owner that does not exist stands for the next one. What a dry run cannot tell (a webhook that takes none, a pod that has
+        just gone) is no reason to refuse.
+        """
+        query = urlencode({"labelSelector": _labels(controller.selector), "limit": 1})
+        with contextlib.suppress(Refused):
+            items = self._http.send("GET", f"{self._path}?{query}", accept=METADATA).get("items") or []
+            pods = tuple(pod for pod in (Pod.from_api(it["metadata"]) for it in items) if pod.owner == controller.uid)
+            nobody = {**controller.reference, "uid": "00000000-0000-0000-0000-000000000000", "blockOwnerDeletion": True}
+            for patch in HandOver(pods, controller.uid, nobody, {}).patches():
+                try:
+                    self._patch(patch, is_write=False)
+                except Refused as refused:
+                    if refused.status == 403 or refused.status == 422 and not refused.is_stale(patch):
+                        raise self._not_handed_over(refused, patch, "nothing was changed") from refused
+
+    def _patch(self, patch: Patch, is_write: bool) -> None:
+        path = f"{self._path}/{patch.name}" + ("" if is_write else "?dryRun=All")
+        self._http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write, accept=ONE_METADATA)
+
+    def _not_handed_over(self, refused: Refused, patch: Patch, state: str) -> RolloutError:
+        if refused.status == 401 or refused.status in RETRIED:
+            return refused.as_error(self._where)
+        return RolloutError(f"the pod {patch.name} may not get another controller ({refused.status})",
+                            where=self._where, why=refused.reason,
+                            next_command=f"see docs/permissions.md, where the cluster demands more for that; {state}")
+
+    # What explains a wait
+
+    def of(self, controller: Controller) -> list[Json]:
+        """The controller's own pods, at most PAGE of them; none where they may not be listed."""
+        query = urlencode({"labelSelector": _labels(controller.selector), "limit": PAGE})
+        try:
+            return _own(self._http.send("GET", f"{self._path}?{query}").get("items") or [], controller)
+        except Refused:
+            return []
+
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        """As said there; what was asked for once is followed."""
+        selector = _labels(controller.selector)
+        if selector not in self._troubled:
+            self._troubled[selector] = Followed(self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches)
+        return _own(self._troubled[selector].items(), controller)
+
+    def warnings(self) -> list[Json]:
+        """As said there; they are followed from the first call on."""
+        if self._warnings is None:
+            query = {"fieldSelector": "type=Warning"}
+            self._warnings = Followed(self._http, f"{self._base}/events", query, lambda event: True, self._watches)
+        return self._warnings.items()
+
+    def log(self, pod: str, container: str, previous: bool) -> list[str]:
+        query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
+                           "limitBytes": LOG_BYTES})
+        try:
+            status, _headers, data = self._http.once("GET", f"{self._path}/{pod}/log?{query}", accept="*/*")
+        except (Unreachable, RolloutError):
+            return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
+        return data.decode(errors="replace").splitlines() if status == 200 else []
+
+
+def _own(pods: list[Json], controller: Controller) -> list[Json]:
+    return [pod for pod in pods
+            if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
+
+
+def _is_troubled(pod: Json) -> bool:
+    status = pod.get("status") or {}
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
+    restarted = any(each.get("restartCount") for each in status.get("containerStatuses") or ())
+    return not ready or restarted or "deletionTimestamp" in pod["metadata"]
+
+
+def _labels(selector: Json) -> str:
+    return ",".join(f"{key}={value}" for key, value in selector.items())

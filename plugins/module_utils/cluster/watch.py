@@ -1,0 +1,281 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is known of the objects of a namespace: they are listed once, and followed by a watch.
+
+Source for the rules: client-go's reflector (watch from the list's resourceVersion), the API conventions (410, bookmarks).
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import typing as t
+from urllib.parse import urlencode
+
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.kinds import Kind
+from ..model.observed import Controller, parse
+from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause
+
+#: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
+WATCH_SECONDS = 60
+#: Seconds without an event after which the controllers are listed anew.
+RELIST_SECONDS = 10
+#: The same for pods and Events that are not watched.
+LIST_AGAIN_SECONDS = 5
+
+
+class Cache:
+    """The controllers of one kind in a namespace. Several threads may ask for them, of which one calls news()."""
+
+    def __init__(self, http: Http, kind: Kind, namespace: str) -> None:
+        self.path = kind.collection(namespace)
+        self._http, self._kind, self._namespace = http, kind, namespace
+        self._lock = threading.Lock()
+        self._items: dict[str, Json] = {}
+        #: The same, read once for each version.
+        self._controllers: dict[str, Controller] = {}
+        self._watch: _Watch | None = None
+        self._heard_at = 0.0
+
+    def fill(self) -> None:
+        """List them, unless that was done. Raises RolloutError."""
+        if self._watch is None:
+            self._watch = self._watch_from(self._list())
+
+    def stop(self) -> None:
+        if self._watch:
+            self._watch.stop()
+
+    def controllers(self) -> dict[str, Controller]:
+        with self._lock:
+            return dict(self._controllers)
+
+    def items(self) -> dict[str, Json]:
+        """The same as the API server shows them."""
+        with self._lock:
+            return dict(self._items)
+
+    def where(self, name: str = "") -> str:
+        """One of them, or their namespace, as errors name it."""
+        return f"{self._kind} {self._namespace}/{name}" if name else f"namespace {self._namespace}"
+
+    def look_up(self, name: str) -> Json | None:
+        """One of them as it is now, None where it is gone. Raises RolloutError."""
+        try:
+            self.keep(self._http.send("GET", f"{self.path}/{name}"))
+        except Refused as refused:
+            if refused.status != 404:
+                raise refused.as_error(self.where(name)) from refused
+            self.forget(name)
+        return self._items.get(name)
+
+    def keep(self, item: Json) -> bool:
+        """Remember an object unless it is known, or a newer one is: answers and the watch overtake each other.
+
+        resourceVersions of one resource are ordered numbers (API conventions; comparable since Kubernetes 1.35, and in
+        practice with etcd ever since).
+        """
+        name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]
+        with self._lock:
+            known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "0")
+            is_news = not (known.isdigit() and version.isdigit()) or int(version) > int(known)
+            if is_news:
+                self._items[name], self._controllers[name] = item, parse(self._kind, item)
+            return is_news
+
+    def forget(self, name: str, uid: str | None = None) -> None:
+        """It is gone; where a uid is given, unless another of that name is known already."""
+        with self._lock:
+            if name in self._controllers and uid in (None, self._controllers[name].uid):
+                del self._items[name], self._controllers[name]
+
+    def news(self, seconds: float) -> list[Json] | None:
+        """The objects that something was heard of, the first within that time; None when that may be any. Raises RolloutError."""
+        watch = t.cast(_Watch, self._watch)
+        heard: list[Json] = []
+        is_any = False
+        watch.start()
+        if time.monotonic() - self._heard_at > RELIST_SECONDS:
+            # Nothing has come for a while. Perhaps nothing happens; perhaps something in between swallows the watch.
+            known = self._versions()
+            version = self._list()
+            if self._versions() != known:
+                is_any = True
+                watch.stop()
+                watch = self._watch = self._watch_from(version)
+                watch.start()
+        for event in watch.events(seconds):
+            self._heard_at = time.monotonic()
+            item = event["object"]
+            if event["type"] == "ERROR":
+                # 410: the resourceVersion is too old. Whatever it is, the list says what there is now.
+                watch.restart(self._list())
+                is_any = True
+            elif event["type"] == "DELETED":
+                self.forget(item["metadata"]["name"], item["metadata"]["uid"])
+                heard.append(item)
+            elif self.keep(item):
+                heard.append(item)
+        return None if is_any else heard
+
+    def _list(self) -> str:
+        """List them, and return the resourceVersion to watch from."""
+        try:
+            items, version = self._http.pages(self.path, {})
+        except Refused as refused:
+            raise refused.as_error(self.where()) from refused
+        self._heard_at = time.monotonic()
+        known = {item["metadata"]["name"]: item for item in items}
+        with self._lock:
+            self._items, self._controllers = known, {name: parse(self._kind, item) for name, item in known.items()}
+        return version
+
+    def _versions(self) -> dict[str, str]:
+        return {name: item["metadata"]["resourceVersion"] for name, item in self._items.items()}
+
+    def _watch_from(self, version: str) -> _Watch:
+        return _Watch(self._http, self.path, {}, version)
+
+
+class Followed:
+    """Objects that only explain a wait: listed, then watched or listed again. What may not be seen counts as not there."""
+
+    def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool) -> None:
+        self._http, self._path, self._query, self._is_of_interest = http, path, query, is_of_interest
+        self._lock = threading.Lock()
+        self._items: dict[str, Json] = {}
+        self._watch: _Watch | None = None
+        version = self._list()
+        self._lists_again = bool(version) and not watches
+        if version and watches:
+            self._watch = _Watch(http, path, query, version)
+            self._watch.start()
+
+    def stop(self) -> None:
+        if self._watch:
+            self._watch.stop()
+
+    def items(self) -> list[Json]:
+        with self._lock:
+            if self._lists_again and time.monotonic() - self._listed_at > LIST_AGAIN_SECONDS:
+                self._list()
+            if watch := self._watch:
+                for event in watch.events(0):
+                    if event["type"] == "ERROR":
+                        watch.restart(self._list())
+                    else:
+                        self._take(event["object"], event["type"] == "DELETED")
+            return list(self._items.values())
+
+    def _list(self) -> str:
+        """The first page; the resourceVersion to watch from, "" where it is refused."""
+        self._listed_at = time.monotonic()
+        try:
+            page = self._http.send("GET", f"{self._path}?{urlencode({**self._query, 'limit': PAGE})}")
+        except Refused:
+            return ""
+        self._items = {}
+        for item in page.get("items") or []:
+            self._take(item, is_gone=False)
+        return page["metadata"]["resourceVersion"]
+
+    def _take(self, item: Json, is_gone: bool) -> None:
+        uid = item["metadata"]["uid"]
+        self._items.pop(uid, None)
+        if not is_gone and self._is_of_interest(item):
+            self._items[uid] = item
+            if len(self._items) > PAGE:
+                del self._items[next(iter(self._items))]
+
+
+class _Watch:
+    """Objects of the namespace as a stream of events, read by a thread of its own so that every wait can end."""
+
+    def __init__(self, http: Http, path: str, query: Json, resource_version: str) -> None:
+        self._http, self._path, self._query = http, path, query
+        self._version = resource_version
+        self._queue: queue.SimpleQueue[Json] = queue.SimpleQueue()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._resume = threading.Event()
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._resume.set()
+
+    def restart(self, resource_version: str) -> None:
+        """Go on from a new list."""
+        self._version = resource_version
+        self._resume.set()
+
+    def events(self, seconds: float) -> t.Iterator[Json]:
+        """What has come in; waits up to that time for the first."""
+        try:
+            yield self._queue.get(timeout=max(seconds, 0))
+            while True:
+                yield self._queue.get_nowait()
+        except queue.Empty:
+            return
+
+    def _read(self) -> None:
+        import urllib3
+
+        connection, failures = self._http.connection, 0
+        while not self._stopped.is_set():
+            query = urlencode({**self._query, "watch": "1", "allowWatchBookmarks": "1", "resourceVersion": self._version,
+                               "timeoutSeconds": WATCH_SECONDS})
+            try:
+                self._http.count("WATCH")
+                answer = connection.pool.request(
+                    "GET", f"{connection.server}{self._path}?{query}", headers=connection.headers(),
+                    timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=WATCH_SECONDS + 5), retries=False,
+                    redirect=False, preload_content=False)
+                if answer.status == 200:
+                    failures = 0 if self._follow(answer) else failures + 1
+                else:
+                    answer.drain_conn()
+                    self._ask_for_a_list({"code": answer.status})
+                    failures += 1
+            except (urllib3.exceptions.HTTPError, OSError, ValueError, KeyError, TypeError, RolloutError):
+                failures += 1  # KeyError and TypeError: what came is no event
+                self._http.note_outage()
+            if failures:
+                self._stopped.wait(pause(failures))
+
+    def _follow(self, answer: t.Any) -> bool:
+        """Queue the events of one answer; a line that is cut ends it, and the next watch brings that event whole.
+
+        Returns whether anything came, or the watch has simply reached its time.
+        """
+        rest, began, came = b"", time.monotonic(), False
+        for chunk in answer.stream(65536, decode_content=True):
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in filter(None, lines):
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    self._ask_for_a_list(event["object"])
+                    return came
+                self._version = event["object"]["metadata"]["resourceVersion"]
+                came = True
+                if event["type"] != "BOOKMARK":
+                    self._queue.put(event)
+            if self._stopped.is_set():
+                break
+        return came or time.monotonic() - began > WATCH_SECONDS / 2
+
+    def _ask_for_a_list(self, status: Json) -> None:
+        """Let the driver's thread list again: the requests of a list are retried and reported there."""
+        self._resume.clear()
+        self._queue.put({"type": "ERROR", "object": status})
+        self._resume.wait(WATCH_SECONDS)

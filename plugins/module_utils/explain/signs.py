@@ -1,0 +1,220 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a cluster says when pods do not become available, and what it means: the tables that diagnosis.py looks it up in. Pure.
+
+A container's reason changes from one moment to the next (ErrImagePull and ImagePullBackOff; CrashLoopBackOff, Error and running
+again), so a kind is told from all that it shows, its last end and restarts included.
+The words are those of Kubernetes 1.36: pkg/kubelet, pkg/scheduler/framework/plugins, pkg/controller, plugin/pkg/admission.
+"""
+
+from __future__ import annotations
+
+import enum
+import typing as t
+
+#: By number, as on Linux, wherever this runs.
+SIGNALS = {1: "SIGHUP", 2: "SIGINT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV",
+           13: "SIGPIPE", 15: "SIGTERM"}
+
+
+class Fatal(enum.Enum):
+    """Whether waiting is of no use."""
+
+    YES = "yes"
+    NO = "no"
+    #: Once it has happened again: many containers find their database at the second start.
+    AGAIN = "again"
+
+
+class Row(t.NamedTuple):
+    """What a sign means."""
+
+    kind: str
+    #: Regular expression on "reason: message"; what its groups match can be used in the suggestion.
+    says: str
+    fatal: Fatal
+    #: {kubectl} has the namespace; {pod}, {node}, {container}, {memory} (its limit) and the like are those of the pod in question.
+    suggestion: str
+    #: An event that was seen less often is no failure.
+    times: int = 1
+    has_log: bool = False
+
+
+# In each table the first row that fits any of the signs is the cause.
+
+#: The controller manager cannot create pods: its ReplicaFailure condition. It tries again at growing intervals for ever, so
+#: the question is whether the same template can be accepted later. Quota: yes, when old pods or other workloads go. All the
+#: others judge the template itself, and stay as they are until somebody changes the template or the rule.
+REFUSED = (
+    Row("quota", r"failed quota: (?P<name>[^:]+): must specify (?P<what>.*)", Fatal.YES,
+        "add to resources in the template what the quota {name} asks for: {what}"),
+    Row("quota", r"exceeded quota: (?P<name>[^,]+),", Fatal.NO,
+        "raise the quota ({kubectl} edit quota {name}) or let old pods go first: max_surge=0 max_unavailable=1"),
+    Row("quota", r"insufficient quota", Fatal.NO, "{kubectl} describe quota"),
+    Row("limit-range", r"(minimum|maximum) \S+ usage per|max limit to request ratio per", Fatal.YES,
+        "change resources in the template, or the LimitRange: {kubectl} describe limitrange"),
+    Row("service-account", r"error looking up service account .*?serviceaccount \"(?P<name>[^\"]+)\" not found", Fatal.YES,
+        "create it ({kubectl} create serviceaccount {name}) or correct serviceAccountName in the template"),
+    Row("admission", r"violates PodSecurity", Fatal.YES,
+        "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed"),
+    Row("admission", r"ValidatingAdmissionPolicy '(?P<name>[^']+)'", Fatal.YES,
+        "change the template as the message says; the rule: kubectl get validatingadmissionpolicy {name} -o yaml"),
+    Row("admission", r"admission webhook \"(?P<name>[^\"]+)\" denied", Fatal.YES,
+        "change the template as the message says, or ask whoever runs the webhook {name}"),
+    Row("admission", r"no PriorityClass with name (?P<name>\S+)", Fatal.YES,
+        "create the PriorityClass {name}, or correct priorityClassName in the template: kubectl get priorityclass"),
+    Row("admission", r"RuntimeClass \"(?P<name>[^\"]+)\" not found", Fatal.YES,
+        "create the RuntimeClass {name}, or correct runtimeClassName in the template: kubectl get runtimeclass"),
+    Row("admission", r"denied the request", Fatal.YES, "change the template as the message says"),
+    # Not its judgement but its absence: it may be back in a moment.
+    Row("webhook", r"failed calling webhook \"(?P<name>[^\"]+)\"", Fatal.NO,
+        "see that what serves the webhook {name} runs: it does not answer"),
+    Row("invalid", r" is invalid: ", Fatal.YES, "correct the template as the message says"),
+    Row("creation", r"", Fatal.NO, "see what in the template, or which rule of the namespace, the message is about"),
+)
+
+#: The scheduler finds no node: the pod's PodScheduled condition. Old pods that go make room, and an autoscaler may bring
+#: nodes, so none of it is fatal but what has to be created by somebody.
+UNSCHEDULABLE = (
+    Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found", Fatal.YES,
+        "create the PersistentVolumeClaim {name} or correct its name in the template: {kubectl} get pvc"),
+    Row("claim", r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes|persistentvolumeclaim",
+        Fatal.NO, "see why the claim is not bound (storage class, provisioner, size): {kubectl} describe pvc {claims}"),
+    Row("unschedulable", r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
+        r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", Fatal.NO,
+        "see where its volume is, for no node there takes the pod: {kubectl} describe pvc {claims}"),
+    Row("unschedulable", r"Insufficient cpu", Fatal.NO,
+        "add nodes, lower resources.requests.cpu ({cpu}), or let old pods go first: max_surge=0 max_unavailable=1"),
+    Row("unschedulable", r"Insufficient memory", Fatal.NO,
+        "add nodes, lower resources.requests.memory ({asked_memory}), or let old pods go first: max_surge=0 max_unavailable=1"),
+    Row("unschedulable", r"Insufficient (?P<what>\S+?)[,.]?(\s|$)|(?P<pods>Too many pods)", Fatal.NO,
+        "add nodes, or let old pods go first: max_surge=0 max_unavailable=1"),
+    Row("unschedulable", r"didn't have free ports", Fatal.NO,
+        "let old pods go first, for hostPort allows one such pod per node: max_surge=0 max_unavailable=1"),
+    # The scheduler asks for taints first: the nodes with a taint may be those that are meant. Nobody means the control plane.
+    Row("unschedulable", r"taint(?! {node-role).*node affinity/selector|node affinity/selector.*taint(?! {node-role)", Fatal.NO,
+        "see whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate: "
+        "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels"),
+    Row("unschedulable", r"node affinity/selector|requested node name", Fatal.NO,
+        "correct nodeSelector or nodeAffinity ({selector}), which fit no node, or label one: kubectl get nodes --show-labels"),
+    Row("unschedulable", r"affinity rules|topology spread", Fatal.NO,
+        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which leave no node, add nodes, or let old pods go "
+        "first: max_surge=0 max_unavailable=1"),
+    Row("unschedulable", r"taint", Fatal.NO,
+        "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'"),
+    Row("unschedulable", r"were unschedulable", Fatal.NO,
+        "let a cordoned node take pods again: kubectl get nodes; kubectl uncordon NODE"),
+    Row("unschedulable", r"^SchedulingGated", Fatal.NO,
+        "let whoever put these schedulingGates on the pod remove them: {gates}"),
+    Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
+)
+
+#: The kubelet cannot create or start a container: what it waits for, or the events that come before that is shown.
+#: A pull that failed may succeed at the next try, for which the driver waits a little in any case.
+_PULL = r"(ErrImagePull|ImagePullBackOff|Failed to pull image).*"
+#: containerd says RunContainerError and StartError, CRI-O says CreateContainerError; both repeat these words of runc.
+_EXEC = r"no command specified|exec: .*(not found|no such file or directory|permission denied)"
+_COMMAND = "compare command and args in the template with what is in the image"
+_START = "correct what the message names: command, volumeMounts or securityContext in the template"
+NOT_STARTED = (
+    Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
+        "correct the image's name: lower case, one tag or digest, no empty part"),
+    Row("image", r"ErrImageNeverPull", Fatal.YES,
+        "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template"),
+    Row("image", _PULL + r"no match for platform", Fatal.YES, "build the image for the node's architecture as well"),
+    Row("image", _PULL + r"(toomanyrequests|429 Too Many Requests)", Fatal.YES,
+        "wait, or pull with an account or from a mirror: the registry limits pulls"),
+    Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is unreachable|x509|connection reset)", Fatal.YES,
+        "check the registry's name in the image, then DNS, proxy and certificates of node {node}, which cannot reach it"),
+    Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no basic auth)", Fatal.YES,
+        "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount"),
+    Row("image", _PULL + r"(not found|manifest unknown)", Fatal.YES,
+        "push that image, or correct its name or tag: the registry does not have it"),
+    Row("image", r"ErrImagePull|ImagePullBackOff|Failed to pull image|ImageInspectError|RegistryUnavailable"
+        r"|SignatureValidationFailed", Fatal.YES, "check image and tag, and that node {node} reaches the registry"),
+    Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]+)\" not found", Fatal.YES,
+        "create the {what} {name}, or correct its name in the template: {kubectl} get {what}"),
+    Row("configuration", r"couldn't find key (?P<key>\S+) in (?P<what>Secret|ConfigMap) \S+?/(?P<name>[^\s/]+)$", Fatal.YES,
+        "add the key {key} to the {what} {name}, or correct it in the template"),
+    Row("configuration", r"references non-existent \w+ key", Fatal.YES, "add that key, or correct it in the template"),
+    Row("configuration", r"runAsNonRoot", Fatal.YES,
+        "set securityContext.runAsUser in the template, or build the image with another USER than root"),
+    Row("configuration", r"^CreateContainerConfigError", Fatal.YES, "correct the template as the message says"),
+    Row("command", _EXEC, Fatal.YES, _COMMAND),
+    Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", Fatal.YES, _START),
+    Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.AGAIN, "look at lifecycle.postStart in the template",
+        has_log=True),
+    # A volume is often free as soon as another node has let go of it, which may take six minutes; a server may come back.
+    # The words left out are those of a kubelet whose cache has not heard of a new pod yet: gone at the next try.
+    Row("volume", r"^Failed\w+: .*Multi-Attach error", Fatal.NO,
+        "let the old pod go first, for the volume serves one node at a time: max_surge=0 max_unavailable=1"),
+    Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w+ cache|not registered))", Fatal.NO,
+        "see whether the volume exists and node {node} can reach it: {kubectl} describe pod {pod}"),
+    Row("sandbox", r"^FailedCreatePodSandBox", Fatal.NO,
+        "see why network or container runtime of node {node} fail: kubectl describe node {node}", times=2),
+)
+#: The kubelet waits for something that no row names.
+OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
+
+_STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.AGAIN,
+               "see what the container answers to its startupProbe ({startup}), or give it more time by failureThreshold: {logs}",
+               has_log=True)
+_LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.AGAIN,
+                "see what the container answers to its livenessProbe ({liveness}); if it only starts slowly, give it a "
+                "startupProbe: {logs}", has_log=True)
+#: A container has ended: how, and the probes that failed often enough to end it.
+ENDED = (
+    Row("command", rf"^(StartError|ContainerCannotRun): .*({_EXEC})", Fatal.YES, _COMMAND),
+    Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _START),
+    Row("memory", r"^OOMKilled", Fatal.AGAIN,
+        "raise resources.limits.memory of container {container} ({memory}), or find out what takes so much", has_log=True),
+    _STARTUP,
+    _LIVENESS,
+    Row("crash", r"exit code 0\b", Fatal.AGAIN,
+        "let its process run in the foreground, for it ends by itself: check command and args; its log: {logs}", has_log=True),
+    Row("crash", r"exit code 12[67]\b", Fatal.AGAIN,
+        "compare command and args with what is in the image: a shell did not find or may not execute something; its log: "
+        "{logs}", has_log=True),
+    Row("crash", r"SIGKILL", Fatal.AGAIN,
+        "see whether a probe killed it, or the node for lack of memory: kubectl describe node {node}", has_log=True),
+    Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.AGAIN,
+        "see whether the image is built for another processor, as is often so; its log: {logs}", has_log=True),
+    Row("crash", r"", Fatal.AGAIN, "see its log: {logs}", has_log=True),
+)
+
+#: A container runs and is not ready. Every healthy pod may fail its first probe: that is nothing.
+RUNNING = (
+    _STARTUP._replace(times=2),
+    _LIVENESS._replace(times=2),
+    Row("readiness", r"^Unhealthy: .*Readiness probe", Fatal.NO,
+        "see what the container answers to its readinessProbe ({readiness}): {logs}", times=2, has_log=True),
+)
+
+#: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
+LOST = (
+    Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", Fatal.NO,
+        "wait, for it is replaced; if that goes on, raise its requests to what it uses, or see: kubectl describe node {node}"),
+    Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", Fatal.NO,
+        "kubectl describe node {node}; its pods are replaced 5 minutes after it went, unless it comes back"),
+    Row("refused-by-node", r"^OutOf|: Pod was rejected", Fatal.NO,
+        "wait, for it is replaced; if that goes on, see why node {node} refuses it: kubectl describe node {node}"),
+    Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
+        "see who has to set the pod's readiness gate, often a load balancer: {kubectl} describe pod {pod}"),
+)
+
+#: The pod is deleted and does not go. Without a clock only what cannot end by itself is told.
+TERMINATING = (
+    Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
+        "let whoever set the finalizer remove it; if that program is gone: {kubectl} patch pod {pod} --type=merge -p "
+        """'{{"metadata": {{"finalizers": null}}}}'"""),
+    Row("terminating", r"^FailedKillPod", Fatal.NO,
+        "see why node {node} cannot end its containers: kubectl describe node {node}", times=2),
+)
+
+#: The most telling first.
+ORDER = list(dict.fromkeys(
+    row.kind for row in (*NOT_STARTED, OTHER, *ENDED, *REFUSED, *UNSCHEDULABLE, *RUNNING, *LOST, *TERMINATING)))
+#: Waiting for these is part of every healthy start.
+HEALTHY = ("", "ContainerCreating", "PodInitializing")

@@ -1,0 +1,113 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Deployments, whose sizes the server's own controller changes: what is looked at, and where it stands. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import budgets, marks
+from ...model.kinds import Kind
+from ...model.observed import Controller, Deployment, Observed
+from ...model.request import Request
+from ...model.steps import Action, Decision, Merge, Patch, Step, put
+from .. import autoscaler
+from ..commands import resume_and_rollback
+from ..flow import Cluster, Flow, Memory, Rule, Side, Standing
+from ..wanted import merged, wanted_template
+from .find import DeploymentObserved, find
+from .planner import fenceposts, plan
+from .simulated import SimulatedDeployments
+
+
+class DeploymentFlow(Flow):
+    """One object, and the ReplicaSets that the server makes and sizes for it."""
+
+    watches = (Kind.DEPLOYMENT, Kind.REPLICA_SET)
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        return (("apps", "deployments", ("get", "list", "watch", "patch")), ("apps", "replicasets", ("list", "watch")))
+
+    def find(self, request: Request, cluster: Cluster) -> DeploymentObserved:
+        return find(cluster.controllers().get(request.name), cluster.controllers(Kind.REPLICA_SET))
+
+    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
+        seen = self.find(request, cluster)
+        base = seen.primary
+        if base is None:
+            return seen
+        wanted = None if request.undoes else wanted_template(request, base, cluster, memory, dry_run_of)
+        return dataclasses.replace(
+            seen, wanted=wanted, now=memory.now, who=memory.who,
+            autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
+            budgets=tuple(budgets.budgets_of(base.template, memory.budgets)))
+
+    def plan(self, request: Request, seen: Observed) -> Decision:
+        return autoscaler.around(request, seen, plan(request, t.cast(DeploymentObserved, seen)))
+
+    def standing(self, request: Request, seen: Observed) -> Standing:
+        there = t.cast(DeploymentObserved, seen)
+        primary = t.cast("Deployment | None", there.primary)
+        if primary is None:
+            return Standing(None)
+        phase, direction = _phase(primary)
+        old, new = _sides(there, primary)
+        surge, unavailable = fenceposts(request, primary)
+        grows = there.successor if there.sets else primary
+        with_pods = [it for it in there.sets if it.current]
+        return Standing(
+            survivor=primary, phase=phase, direction=direction, old=old, new=new, goal=primary.replicas,
+            surge=surge, unavailable=unavailable, since=primary.last_rollout.get("time") if primary.rollout else None,
+            before=primary.last_rollout.get("from") or {} if primary.rollout else primary.images,
+            after=primary.images, template=primary.template, paused=primary.paused,
+            grows=grows, shrinks=tuple(it for it in with_pods if it is not grows),
+            holders=tuple((it, it is there.successor) for it in sorted(with_pods, key=lambda it: it is not there.successor)),
+            progress=primary.available + (there.successor.available if there.successor else 0) - there.old_pods)
+
+    def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
+        there = t.cast(DeploymentObserved, seen)
+        primary = t.cast("Deployment | None", there.primary)
+        if primary is None or primary.rollout is None:
+            return None, None
+        base = Request(name=primary.name, namespace=request.namespace, kind=Kind.DEPLOYMENT, label_key=marks.HASH_LABEL)
+        before = {it.name: it for it in there.sets}.get(primary.last_rollout.get("set"))
+        templates = (before.template, there.successor.template) if before and there.successor else None
+        return resume_and_rollback(base, primary.last_rollout.get("from") or {}, primary.images, _phase(primary)[1], templates)
+
+    def model(self, real: Cluster) -> SimulatedDeployments:
+        return SimulatedDeployments(real.items(), real.items(Kind.REPLICA_SET))
+
+    def done_by_server(self, before: Observed, now: Observed) -> tuple[Step, ...]:
+        """It has told of these in an Event."""
+        sizes = {it.uid: it.replicas for it in t.cast(DeploymentObserved, before).sets} if before.primary else {}
+        return tuple(Step(Action.SCALE, it.name, Patch(it.name, (), it.kind), sizes.get(it.uid, 0), it.replicas)
+                     for it in t.cast(DeploymentObserved, now).sets if it.replicas != sizes.get(it.uid, 0))
+
+
+def dry_run_of(request: Request, base: Controller) -> Merge | Patch:
+    """The write that shows the wanted template; a definition is one for the Deployment that is there."""
+    if request.definition is None:
+        return merged(request, base)
+    return Patch(base.name, (put("/spec/template", request.definition["spec"]["template"]),), base.kind)
+
+
+def _phase(primary: Deployment) -> tuple[str, str | None]:
+    if primary.rollout is None:
+        return "complete", None
+    return "progressing" if primary.paused is None else "paused", "back" if primary.desired else "forward"
+
+
+def _sides(there: DeploymentObserved, primary: Deployment) -> tuple[Side, Side | None]:
+    """In the middle of an update these are its ReplicaSets: what it had, and what it is to have."""
+    if primary.rollout is None:
+        return Side.of(primary), None
+    others = [it for it in there.sets if it is not there.successor]
+    last: Controller = others[-1] if others else primary
+    left = Side(last.name, last.uid, sum(it.replicas for it in others), sum(it.available for it in others),
+                primary.last_rollout.get("from") or {})
+    if primary.desired:  # on its way back
+        return dataclasses.replace(Side.of(there.successor or primary), name=primary.name, uid=primary.uid), left
+    return dataclasses.replace(left, name=primary.name, uid=primary.uid), Side.of(there.successor) if there.successor else None

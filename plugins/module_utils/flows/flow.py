@@ -1,0 +1,221 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The seam: what a way of rolling has to tell, so that nobody else asks which kind it is for. Pure.
+
+A flow remembers nothing: what it decides upon is what it observes. choice.py picks the one for a request; each has a package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model.fields import Json
+from ..model.kinds import Kind
+from ..model.marks import Revision
+from ..model.observed import Controller, Observed, Pod
+from ..model.request import Request
+from ..model.steps import Create, Decision, Merge, Patch, Step, Write
+
+#: Seconds between two looks whose each pod is.
+LOOK_AT_PODS_AGAIN = 0.5
+#: API group, resource, verbs.
+Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
+
+
+class Cluster(t.Protocol):
+    """What a flow looks at; part of a Gateway."""
+
+    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]: ...
+
+    def look_up(self, name: str) -> None: ...
+
+    def find(self, kind: str, name: str) -> Json | None: ...
+
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]: ...
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None: ...
+
+    def items(self, kind: Kind | None = None) -> list[Json]: ...
+
+    def dry_run(self, write: Patch | Merge | Create) -> Json: ...
+
+
+class Model(t.Protocol):
+    """A cluster in memory that does what a real one would, for check mode. It has nothing of what it says nothing about."""
+
+    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
+        """The controllers of that kind by name; None means the kind that the user names."""
+
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object of any kind."""
+        return None
+
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        """All pods with those labels that have neither ended nor are about to."""
+        return ()
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """ControllerRevisions, those of the controllers with these uids among them; None where they may not be seen."""
+        return None
+
+    def write(self, write: Write) -> bool:
+        """Carry out a write; False when what it assumes does not hold."""
+
+    def moves(self) -> t.Sequence[t.Any]:
+        """Everything that may happen next; empty when the cluster has come to rest."""
+
+    def settle(self) -> None:
+        """Let everything happen that can, for instance every pod become ready."""
+
+
+@dataclasses.dataclass
+class Memory:
+    """What a run keeps from one look to the next, to ask the cluster less often. It decides nothing that a rerun would not."""
+
+    #: The present time in RFC 3339, and who runs the task: only to be written down.
+    now: str = ""
+    who: str = ""
+    #: The same time in seconds since some moment.
+    seconds: float = 0.0
+    #: It is allowed, nobody else is at work, and the first write may come.
+    has_begun: bool = False
+    #: HorizontalPodAutoscalers and PodDisruptionBudgets of the namespace, as far as somebody has looked.
+    autoscalers: t.Sequence[Json] | None = None
+    budgets: t.Sequence[Json] | None = None
+    #: What was seen last, and the step that was taken last.
+    seen: Observed = Observed(None, None)
+    step: Step | None = None
+    #: The wanted template as the API server would store it, by what it was applied to.
+    wanted: tuple[str, Json] | None = None
+    #: The ControllerRevisions of the history, or None where they have to be looked up (again).
+    revisions: list[Json] | None = None
+    #: Whether the history is kept: it goes on without where that is not possible.
+    keeps_history: bool = True
+    #: When the pods of a handover are to be looked at again, and whether its successor was looked up.
+    look_at_pods_from: float = 0.0
+    is_successor_looked_up: bool = False
+    #: Told at the end of the task.
+    warnings: list[str] = dataclasses.field(default_factory=list)
+
+    def handed_over(self, seconds: float, is_whole: bool) -> None:
+        """Pods have been handed over at that time; where some were not, they are looked at again at once."""
+        self.look_at_pods_from = seconds + (LOOK_AT_PODS_AGAIN if is_whole else 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Side:
+    """The old or the new pods of an update, in numbers."""
+
+    name: str
+    uid: str
+    replicas: int
+    available: int
+    images: t.Mapping[str, str]
+
+    @classmethod
+    def of(cls, it: Controller) -> Side:
+        return cls(it.name, it.uid, it.replicas, it.available, it.images)
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+    """Where a rollout stands: what report, patience and diagnosis read. Sizes are in replicas."""
+
+    #: The user's controller, or the one that has taken its place; None where there is neither.
+    survivor: Controller | None
+    #: complete (no update is in progress), progressing, paused, or taking_over.
+    phase: str = "complete"
+    #: forward or back; None when it is complete.
+    direction: str | None = None
+    #: What the user's controller has beside the new pods, and what carries those; None where there is no such thing.
+    old: Side | None = None
+    new: Side | None = None
+    #: The size that the update has to reach.
+    goal: int | None = None
+    #: How many pods there may be beyond the goal, and how many of it may be missing.
+    surge: int = 0
+    unavailable: int = 0
+    #: When the update in progress began or turned round, in RFC 3339.
+    since: str | None = None
+    #: Images of the user's pods before the update and now, and the pod template now.
+    before: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    after: t.Mapping[str, str] = dataclasses.field(default_factory=dict)
+    template: Json | None = None
+    #: With how many new pods it is paused, and what has these and the others then.
+    paused: int | None = None
+    #: The controller whose pods are waited for.
+    grows: Controller | None = None
+    #: Those whose pods go, or are not waited for.
+    shrinks: tuple[Controller, ...] = ()
+    #: Each controller that has pods, and whether they are the new ones.
+    holders: tuple[tuple[Controller, bool], ...] = ()
+    #: Grows whenever the update comes nearer to its end.
+    progress: int = 0
+    #: There is no way back any more.
+    is_past_return: bool = False
+
+
+class Flow(t.Protocol):
+    """One way of rolling. It is named in choice.py, and nowhere else."""
+
+    #: What the cluster room follows for it; the first is the kind that the user names.
+    watches: tuple[Kind, ...]
+    #: Whether it makes pods, so that what surrounds them matters.
+    makes_pods: bool = True
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        """What must be allowed, found before the first write."""
+
+    def wishes(self, request: Request) -> tuple[Rule, ...]:
+        """What is done without where it is not allowed."""
+        return ()
+
+    def forgo(self, memory: Memory, why: str) -> None:
+        """Go on without what was wished for; says so."""
+
+    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+        """The request with what only the cluster knows. Raises RolloutError."""
+        return request
+
+    def find(self, request: Request, cluster: Cluster) -> Observed:
+        """What there is, from what is known already."""
+
+    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
+        """What there is. Raises RolloutError."""
+
+    def plan(self, request: Request, seen: Observed) -> Decision:
+        """The state table: the next step, or what to wait for, or the end. Raises RolloutError for rows that are errors."""
+
+    def standing(self, request: Request, seen: Observed) -> Standing:
+        """The same for people."""
+
+    def model(self, real: Cluster) -> Model:
+        """A cluster in memory that begins as the real one stands."""
+
+    def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
+        """What to type to go on with an update in progress, and to go back; None where there is nothing to do."""
+
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        """What the user should know before the first write."""
+        return []
+
+    def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
+        """Whose pods will get another controller: whether that is allowed, a dry run tells before the first write."""
+
+    def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[Revision, ...]:
+        """The templates that one can go back to, the newest first; kept are the ControllerRevisions of the primary."""
+        return seen.history
+
+    def to_look_up(self, seen: Observed) -> tuple[str, ...]:
+        """The names of what has to be looked up when a write was refused, in this order."""
+        return ()
+
+    def note(self, write: Write, memory: Memory) -> None:
+        """A write has landed."""
+
+    def done_by_server(self, before: Observed, now: Observed) -> tuple[Step, ...]:
+        """Steps that the server's own controllers have taken since."""
+        return ()

@@ -1,0 +1,60 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What there is of all that has a part in a migration. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...model import identity, marks
+from ...model.fields import Json
+from ...model.kinds import Kind
+from ...model.observed import Controller, Deployment, Observed
+from ...model.request import Request
+from ...model.steps import REVISION
+from ...model.template import without_label
+from .. import handover
+from ..flow import Cluster
+
+
+@dataclasses.dataclass(frozen=True)
+class MigrationObserved(Observed):
+    """A ReplicationController on its way to a Deployment; its primary is what there is of the two."""
+
+    controller: Controller | None = None
+    replica_set: Controller | None = None
+    deployment: Deployment | None = None
+    #: What is kept of the controller until the end (the data of a ControllerRevision), or None.
+    kept: Json | None = None
+
+
+def find(request: Request, primary: Controller | None, cluster: Cluster) -> MigrationObserved:
+    """Look it up. Raises RolloutError."""
+    revision = cluster.find(REVISION, kept_name(request))
+    kept = revision and revision["data"]
+    value = kept["hash"] if kept else primary and hash_of(request, primary)
+    found = cluster.find(Kind.DEPLOYMENT, request.name)
+    deployment = Deployment.from_api(found) if found else None
+    found = cluster.find(Kind.REPLICA_SET, f"{request.name}-{value}") if value else None
+    replica_set = Controller.from_api(found, Kind.REPLICA_SET) if found else None
+    is_handing_over = kept and replica_set and handover.is_closed(replica_set) and (primary is None or handover.is_closed(primary))
+    pods = cluster.live_pods(kept["manifest"]["spec"]["selector"]) if kept and is_handing_over else None
+    return MigrationObserved(primary or deployment or replica_set, None, pods=pods, controller=primary, replica_set=replica_set,
+                             deployment=deployment, kept=kept)
+
+
+def kept_name(request: Request) -> str:
+    """The name of the ControllerRevision."""
+    return identity.successor_name(request.name, "migration")
+
+
+def hash_of(request: Request, primary: Controller) -> str:
+    """The label's value: any will do, as long as it is the same on every rerun."""
+    return identity.digest(template_of(request, primary.template))
+
+
+def template_of(request: Request, template: Json) -> Json:
+    """The pod template without the labels that tell pods of one template from those of another."""
+    return without_label(without_label(template, marks.HASH_LABEL), request.label_key)

@@ -1,0 +1,71 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The migration of a ReplicationController to a Deployment: what is looked at, and where it stands. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import budgets, identity
+from ...model.kinds import Kind
+from ...model.observed import Controller, Observed
+from ...model.request import Request
+from ...model.steps import Decision
+from .. import autoscaler, handover
+from ..flow import Cluster, Flow, Memory, Rule, Side, Standing
+from .find import MigrationObserved, find
+from .planner import plan
+from .simulated import SimulatedMigration
+
+
+class MigrationFlow(Flow):
+    """Pods that change from a ReplicationController to a Deployment's ReplicaSet."""
+
+    watches = (Kind.REPLICATION_CONTROLLER,)
+    makes_pods = False
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        return (("", "replicationcontrollers", ("get", "list", "watch", "create", "patch", "delete")), *handover.NEEDS,
+                ("apps", "controllerrevisions", ("get", "create", "delete")), ("apps", "replicasets", ("get", "create", "patch")),
+                ("apps", "deployments", ("get", "create", "patch")))
+
+    def find(self, request: Request, cluster: Cluster) -> MigrationObserved:
+        return find(request, cluster.controllers().get(request.name), cluster)
+
+    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
+        return dataclasses.replace(self.find(request, cluster), now=memory.now)
+
+    def plan(self, request: Request, seen: Observed) -> Decision:
+        return plan(request, seen)
+
+    def standing(self, request: Request, seen: Observed) -> Standing:
+        it = seen.primary
+        if it is None:
+            return Standing(None)
+        goal = it.replicas if it.original is None else it.original
+        surge, unavailable = budgets.pace(request, (), goal)
+        return Standing(it, old=Side.of(it), goal=goal, surge=surge, unavailable=unavailable, before=it.images, after=it.images,
+                        template=it.template, grows=it, progress=it.available)
+
+    def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
+        return request.command(), None
+
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        """What becomes of an autoscaler of the ReplicationController."""
+        scaler = autoscaler.autoscaler_of(request, memory.autoscalers)
+        if scaler is None:
+            return []
+        name = scaler["metadata"]["name"]
+        target = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": request.name}}}
+        return [f"HorizontalPodAutoscaler {name} scales the ReplicationController {request.name}, which will be no more. Then: "
+                f"kubectl -n {request.namespace} patch hpa {name} --type=merge -p '{identity.canonical(target)}'"]
+
+    def model(self, real: Cluster) -> SimulatedMigration:
+        return SimulatedMigration(real.items(), real.find, real.live_pods)
+
+    def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
+        there = t.cast(MigrationObserved, seen)
+        return there.controller if there.kept is None else None

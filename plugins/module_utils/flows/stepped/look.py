@@ -1,0 +1,213 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""ReplicationControllers and ReplicaSets, whose sizes are changed step by step: what is looked at, and where it stands. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import budgets, identity
+from ...model.kinds import Kind
+from ...model.marks import DEPLOYMENT_LABEL, Revision
+from ...model.observed import Controller, Observed, Pod, own_label
+from ...model.request import Request
+from ...model.steps import Action, Create, Decision, Merge, Write
+from .. import autoscaler, handover
+from ..commands import resume_and_rollback
+from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Rule, Side, Standing
+from ..simulated import SimulatedCluster
+from ..wanted import merged, wanted_template
+from . import history
+from .find import SteppedObserved, expected_successor, find
+from .planner import plan
+
+
+class SteppedFlow(Flow):
+    """A primary that shrinks and a successor that grows, both of one kind."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.watches = (kind,)
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        kind = self.watches[0]
+        own = (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
+        return (own, *handover.NEEDS) if _hands_over(request) else (own,)
+
+    def wishes(self, request: Request) -> tuple[Rule, ...]:
+        return history.NEEDS if request.revision_history_limit else ()
+
+    def forgo(self, memory: Memory, why: str) -> None:
+        memory.keeps_history = False
+        memory.warnings.append(history.not_kept(why))
+
+    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+        if not request.is_unresolved:
+            return request
+        seen = self.find(request, cluster)
+        if seen.primary or seen.successor:
+            return history.resolved(request, _history(request, cluster, memory, seen))
+        return request
+
+    def find(self, request: Request, cluster: Cluster) -> SteppedObserved:
+        return find(cluster.controllers(), request)
+
+    def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
+        seen = self.find(request, cluster)
+        if seen.primary and _may_have_unheard_partner(seen.primary, seen.successor, memory):
+            cluster.look_up(t.cast(str, seen.primary.partner))
+            seen = self.find(request, cluster)
+        base = seen.primary or seen.successor
+        wanted = None
+        if base and not request.undoes and not base.has_takeover:
+            wanted = _wanted(request, base, seen.successor, cluster, memory)
+        seen = dataclasses.replace(
+            seen, wanted=wanted, pods=_pods_to_hand_over(seen, cluster, memory), now=memory.now, who=memory.who,
+            autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
+            budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
+        if memory.has_begun and memory.keeps_history and request.revision_history_limit and history.is_due(seen):
+            if known := _history(request, cluster, memory, seen):
+                return dataclasses.replace(seen, history=known, keeps_history=True)
+            self.forgo(memory, "not allowed: list on controllerrevisions (apps)")
+        return seen
+
+    def plan(self, request: Request, seen: Observed) -> Decision:
+        return autoscaler.around(request, seen, plan(request, t.cast(SteppedObserved, seen)))
+
+    def standing(self, request: Request, seen: Observed) -> Standing:
+        primary, successor = seen.primary, seen.successor
+        survivor = primary or successor
+        phase, direction = _phase(primary, successor)
+        began = (primary if primary and direction == "back" else successor or survivor)
+        mark = primary and primary.takeover
+        goal = _goal(primary, successor)
+        surge, unavailable = budgets.pace(request, seen.budgets, goal or 0)
+        grows = primary if handover.is_under_way(seen) else next((it for it in (successor, primary) if it and it.desired), primary)
+        holders = tuple((it, it is successor) for it in (successor, primary) if it)
+        return Standing(
+            survivor=survivor, phase=phase, direction=direction, goal=goal, surge=surge, unavailable=unavailable,
+            old=Side.of(primary) if primary else None, new=Side.of(successor) if successor else None,
+            since=began.last_rollout.get("time") if began and phase != "complete" else None,
+            before=mark.get("from", {}) if mark else survivor.images if survivor else {},
+            after=survivor.images if survivor else {}, template=survivor.template if survivor else None,
+            paused=survivor.paused if survivor and successor else None,
+            grows=grows, shrinks=tuple(it for it in (primary, successor) if it and it is not grows), holders=holders,
+            progress=sum(it.available for it in (primary, successor) if it),
+            is_past_return=handover.is_under_way(seen))
+
+    def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
+        primary, successor = seen.primary, seen.successor
+        phase, direction = _phase(primary, successor)
+        survivor = primary or successor
+        if phase == "complete" or survivor is None:
+            return None, None
+        key, name, after = DEPLOYMENT_LABEL, survivor.name, (successor or survivor).images
+        before, given_name = primary.images if primary else {}, None
+        if primary is None:
+            name = survivor.partner or survivor.name
+        elif mark := primary.takeover:
+            before, after, key = mark.get("from", {}), primary.images, mark.get("label", key)
+        elif successor:
+            differing = [each for each, value in successor.selector.items() if primary.selector.get(each) != value]
+            key = key if key in differing or not differing else differing[0]
+            is_ours = successor.name == identity.successor_name(name, successor.selector.get(key, ""))
+            given_name = None if is_ours else successor.name
+        base = Request(name=name, namespace=request.namespace, kind=survivor.kind, next_name=given_name, label_key=key)
+        templates = (primary.template, successor.template) if primary and successor and not primary.takeover else None
+        resume, back = resume_and_rollback(base, before, after, direction, templates)
+        return resume, None if phase == "taking_over" or primary is None else back
+
+    def model(self, real: Cluster) -> SimulatedCluster:
+        return SimulatedCluster(real.items(), self.watches[0], real.revisions)
+
+    def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
+        primary = seen.primary
+        return primary if primary and primary.current and not seen.in_progress and _hands_over(request) else None
+
+    def past(self, seen: Observed, kept: t.Sequence[t.Any]) -> tuple[Revision, ...]:
+        return history.revisions(seen.primary, kept, DEPLOYMENT_LABEL) if seen.primary else ()
+
+    def to_look_up(self, seen: Observed) -> tuple[str, ...]:
+        # Marks are written on the primary first: it must never be known less well than the successor.
+        return (seen.successor.name,) if seen.successor else ()
+
+    def note(self, write: Write, memory: Memory) -> None:
+        memory.revisions = history.noted(memory.revisions, write)
+
+
+def _hands_over(request: Request) -> bool:
+    """Whether the update that the request asks for ends with pods that change their controller."""
+    return request.next_name is None and not request.undoes
+
+
+def _phase(primary: Controller | None, successor: Controller | None) -> tuple[str, str | None]:
+    if primary and primary.has_takeover:
+        return "taking_over", "forward"
+    if primary and (primary.is_marked or successor and successor.partner == primary.name):
+        return "progressing" if primary.paused is None else "paused", "back" if primary.desired else "forward"
+    if primary is None and successor and successor.is_marked:
+        return "progressing", "forward"
+    return "complete", None
+
+
+def _goal(primary: Controller | None, successor: Controller | None) -> int | None:
+    for it in (primary, successor):
+        if it and it.original is not None:
+            return it.original
+    return primary.replicas if primary else successor.replicas if successor else None
+
+
+def _wanted(request: Request, base: Controller, successor: Controller | None, cluster: Cluster, memory: Memory) -> t.Any:
+    """The wanted template; the successor's own where the name says that it has it."""
+    is_expected = (request.asks_the_server and successor and successor is not base
+                   and own_label(request, successor) == expected_successor(request, base)[1])
+    return successor.template if successor and is_expected else wanted_template(
+        request, base, cluster, memory, dry_run_of)
+
+
+def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tuple[Pod, ...] | None:
+    """Whose each pod is, from a list that is no older than this call; None where nothing depends on that now.
+
+    When all have just been handed over, the numbers of both say soon enough that they have come, and a list would say no more.
+    """
+    if not handover.needs_pods(seen):
+        return None
+    is_left_by_all = seen.successor is not None and seen.successor.current == 0
+    if memory.seconds < memory.look_at_pods_from and not is_left_by_all:
+        return None
+    if memory.has_begun:
+        memory.look_at_pods_from = memory.seconds + LOOK_AT_PODS_AGAIN
+    return cluster.live_pods(t.cast(Controller, seen.successor or seen.primary).selector)
+
+
+def _may_have_unheard_partner(primary: Controller, successor: Controller | None, memory: Memory) -> bool:
+    """Whether the primary's unknown partner may have been made a moment ago: what is decided upon that must be true."""
+    if not primary.partner or successor and successor.name == primary.partner:
+        return False
+    if memory.seen.successor and memory.seen.successor.uid == primary.partner_uid:
+        return False  # it was there, and its end was heard of
+    if primary.takeover:  # its successor is never made again
+        is_known, memory.is_successor_looked_up = memory.is_successor_looked_up, True
+        return not is_known
+    has_just_marked = memory.step and (memory.step.action, memory.step.name) == (Action.ANNOTATE, primary.name)
+    return bool(primary.partner_uid) or not has_just_marked  # else it is ours to be made, which fails where it is there
+
+
+def _history(request: Request, cluster: Cluster, memory: Memory, seen: Observed) -> tuple[Revision, ...]:
+    """What a controller can go back to, its present template first; nothing where it may not be seen."""
+    if memory.revisions is None:
+        memory.revisions = cluster.revisions([it.uid for it in (seen.primary, seen.successor) if it])
+    base = t.cast(Controller, seen.primary or seen.successor)
+    return () if memory.revisions is None else history.revisions(base, memory.revisions, request.label_key)
+
+
+def dry_run_of(request: Request, base: Controller) -> Merge | Create:
+    """The write that shows the wanted template: the definition's controller has a name that is free, and no pods."""
+    if request.definition is None:
+        return merged(request, base)
+    kept = {field: request.definition["metadata"].get(field) or {} for field in ("labels", "annotations")}
+    return Create({"apiVersion": base.kind.api_version, "kind": base.kind,
+                   "metadata": {"generateName": f"{base.name[:200]}-", **kept},
+                   "spec": {**request.definition["spec"], "replicas": 0}})

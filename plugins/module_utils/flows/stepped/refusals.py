@@ -1,0 +1,149 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rows of the state table that are errors, with what to type next. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...model import identity
+from ...model.errors import RolloutError
+from ...model.fields import Json
+from ...model.kinds import State
+from ...model.marks import ANNOTATIONS_LIMIT, DEPLOYMENT_LABEL, KUBECTL_NEXT, KUBECTL_SOURCE, MARKS, PARTNER, RESTART, TAKEOVER
+from ...model.observed import Controller, own_label
+from ...model.request import Request
+from ...model.template import differ_in_images_only, image_names, same_template
+from .. import handover
+from ..refusals import refuse_going
+from .find import SteppedObserved
+
+
+def refuse_going_or_broken(request: Request, primary: Controller, successor: Controller | None) -> None:
+    """Raise RolloutError where it is being deleted, or its handover has lost the mark that says how to finish it."""
+    refuse_going(request, primary)
+    if handover.is_closed(primary) and not primary.has_takeover and not (successor and successor.takeover):
+        orphan = f"{request.kubectl} delete {request.kind.short} {successor.name} --cascade=orphan; " if successor else ""
+        raise RolloutError(
+            f"somebody has removed the annotation {TAKEOVER} in the middle of a handover: its template is closed by "
+            f"the priority class {handover.CLOSED}, so that no pod that dies is replaced", where=request.where,
+            next_command=f"{orphan}{request.kubectl} edit {request.kind.short} {primary.name}: when its status counts all pods, "
+            f"remove priorityClassName from the template")
+
+
+def refuse_what_cannot_have_them(request: Request, primary: Controller, template: Json, name: str) -> None:
+    """Where the selector cannot be changed, it has to match the new pods: a controller lets go of those that it does not."""
+    labels = template["metadata"].get("labels") or {}
+    if not primary.kind.may_change_selector and (primary.has_expressions or not primary.selector.items() <= labels.items()):
+        raise RolloutError(
+            "its selector cannot be changed, and does not match the new pods by their labels alone: give next_name, so that "
+            "another one takes its place, or another deployment_label_key where it is that label", where=request.where,
+            next_command=dataclasses.replace(request, next_name=name).command())
+
+
+def refuse_other_goal(request: Request, successor: Controller, wanted: Json) -> None:
+    """The primary is gone, and the update that had begun is not the one that is asked for."""
+    if has_other_goal(request, successor, wanted) or request.next_name not in (None, successor.name):
+        raise another_update(request, successor)
+    if request.label_key not in successor.selector:
+        raise RolloutError(f"the update in progress was begun with another deployment_label_key than {request.label_key}",
+                           where=request.where, next_command=f"look at the selector of {successor.name}, and name its key")
+
+
+def has_other_goal(request: Request, successor: Controller, wanted: Json) -> bool:
+    """Whether the successor was made for another request than this one."""
+    if request.state is State.RESTARTED:
+        return RESTART not in (successor.template["metadata"].get("annotations") or {})
+    return not (same_template(successor.template, wanted, request.label_key)
+                or successor.last_rollout.get("request") == request.fingerprint)  # an admission has changed it
+
+
+def refuse_without_room(request: Request, primary: Controller, successor: Controller, desired: int) -> None:
+    """The handover's marks are the longest: refused there by the API server, all pods would be the successor's already."""
+    marks = {**dict.fromkeys(MARKS, "x" * 36), PARTNER: successor.name,
+             TAKEOVER: identity.canonical(handover.mark_for(request, successor, desired, primary.images)) + "x" * 36}
+    size = sum(len(text.encode()) for pair in {**primary.annotations, **marks}.items() for text in pair)
+    if size > ANNOTATIONS_LIMIT:
+        raise RolloutError(f"its annotations leave no room for those of the update: {size} bytes together, and the API server "
+                           f"takes {ANNOTATIONS_LIMIT}", where=request.where,
+                           next_command=f"remove some from it: {request.kubectl} get {request.kind.short} {primary.name} -o yaml")
+
+
+def refuse_users_label(request: Request, primary: Controller) -> None:
+    """A key that the user's own Service may select on is no key to write hashes to."""
+    value = own_label(request, primary)
+    if request.label_key != DEPLOYMENT_LABEL and value is not None and not identity.is_label_value(value):
+        raise RolloutError(f"the label {request.label_key}={value} is the controller's own: the update would give it another "
+                           f"value; choose another deployment_label_key", where=request.where)
+
+
+def refuse_successor(request: Request, primary: Controller) -> None:
+    """Raise RolloutError where the user names the successor of another controller."""
+    if primary.is_successor and primary.partner:
+        raise RolloutError(f"it is the next controller of an update of {primary.partner}: name that one", where=request.where,
+                           next_command=dataclasses.replace(request, name=primary.partner).command())
+
+
+def refuse_stranger(request: Request, primary: Controller, successor: Controller) -> None:
+    """Refuse a successor that any mark contradicts, or that no complete pair of marks (name and uid) speaks for."""
+    marks = ((successor.partner, primary.name), (successor.partner_uid, primary.uid),
+             (primary.partner, successor.name), (primary.partner_uid, successor.uid))
+    contradicted = any(mark not in (None, fact) for mark, fact in marks)
+    proven = (successor.partner and successor.partner_uid) or (primary.partner and primary.partner_uid)
+    if proven and not contradicted:
+        return
+    of = f"of a {successor.partner} with uid {successor.partner_uid}" if successor.partner else "of no update of " + primary.name
+    raise RolloutError(
+        f"{successor.name} exists and is not this update's next controller: it is one {of}; it has {successor.replicas} replicas "
+        f"of {image_names(successor.images)}",
+        where=request.where,
+        next_command=f"{request.kubectl} get {request.kind.short} {successor.name} -o yaml (delete it only if its pods are "
+        "not needed, or give another next_name)",
+    )
+
+
+def another_update(request: Request, successor: Controller, primary: Controller | None = None) -> RolloutError:
+    """One to another template has begun; primary, where it is there, tells whether images say what is the matter."""
+    kept = None if successor.name == identity.successor_name(request.name, own_label(request, successor) or "") else successor.name
+    back = request.command(State.ROLLED_BACK)
+    resume = dataclasses.replace(request, images=successor.images, next_name=kept, state=State.UPDATED).command()
+    if primary and not differ_in_images_only(primary.template, successor.template, request.label_key):
+        resume = "the task that began it"
+    return RolloutError(
+        f"another update is in progress: to {image_names(successor.images)} ({successor.name}, {successor.available} of "
+        f"{successor.replicas} available); finish it or roll it back first",
+        where=request.where,
+        next_command=f"{resume}   or   {back}",
+    )
+
+
+def nothing_to_roll_back(request: Request, primary: Controller) -> RolloutError:
+    """The last update has ended, or there was none."""
+    before = primary.last_rollout.get("from") or {}
+    last = f" The last update, from {image_names(before)}, has ended" if before else ""
+    return RolloutError(
+        f"there is no update in progress to roll back.{last}" + (": update to the earlier image to go back" if last else ""),
+        where=request.where,
+        next_command=request.command(State.UPDATED, before or {"": "THE-EARLIER-IMAGE"}),
+    )
+
+
+def interrupted_kubectl(request: Request, seen: SteppedObserved) -> RolloutError:
+    """Half of its pods are another controller's, whose marks this collection does not take over."""
+    names, primary = ", ".join(seen.kubectl_left), seen.primary
+    if primary is None:
+        return RolloutError(
+            f"kubectl rolling-update was interrupted when it had deleted it: {names} has the pods and was to get its name",
+            where=request.where,
+            next_command=f"{request.kubectl} annotate rc {names} {KUBECTL_SOURCE}-   and update {names}")
+    size = primary.annotations.get("kubectl.kubernetes.io/original-replicas", primary.replicas)
+    return RolloutError(
+        f"kubectl rolling-update was interrupted: {names} holds a part of its pods; finish that with the same kubectl, or "
+        f"go back by hand",
+        where=request.where,
+        next_command=f"{request.kubectl} scale rc {request.name} --replicas={size}; "
+        f"{request.kubectl} delete rc {names}; {request.kubectl} annotate rc {request.name} "
+        f"{KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-",
+    )

@@ -1,0 +1,75 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How many pods PodDisruptionBudgets let be missing, and so how fast an update may go. Pure."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from .fields import Json
+from .fields import mapping as _map
+from .fields import text as _text
+from .fields import values as _list
+from .request import Request
+from .template import labels_of
+from .thresholds import resolve_fenceposts
+
+
+def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
+    """The PodDisruptionBudgets that count the pods of a template; an empty selector counts all pods, a missing one none."""
+    labels = labels_of(template)
+    return [each for each in budgets or () if _selects(_map(each, "spec").get("selector"), labels)]
+
+
+def pace(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
+    """Surge and unavailable; no budget of the pods lets fewer be healthy than it would of a controller of that size."""
+    surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
+    return surge, min([unavailable, *(spare(budget, desired) for budget in budgets)])
+
+
+def spare(budget: Json, desired: int) -> int:
+    """How many pods of a controller of that size a budget lets be missing."""
+    return max(0, desired - desired_healthy(budget, desired))
+
+
+def desired_healthy(budget: Json, expected: int) -> int:
+    """How many pods a budget wants healthy of that many expected ones; 0 where it says nothing that can be read.
+
+    Expected are the sizes of all controllers whose pods it counts. Percentages are rounded up, of maxUnavailable too.
+    Source: getExpectedPodCount (pkg/controller/disruption/disruption.go).
+    """
+    spec = _map(budget, "spec")
+    if spec.get("maxUnavailable") is not None:
+        return max(0, expected - _scaled(spec["maxUnavailable"], expected, otherwise=expected))
+    return _scaled(spec.get("minAvailable"), expected, otherwise=0)
+
+
+#: Operators of matchExpressions: whether labels with that value (None: no such key) satisfy one with those values.
+#: Source: Requirement.Matches (apimachinery/pkg/labels/selector.go).
+_OPERATORS: dict[t.Any, t.Callable[[str | None, list], bool]] = {
+    "In": lambda value, values: value is not None and value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, values: value is not None,
+    "DoesNotExist": lambda value, values: value is None,
+}
+
+
+def _selects(selector: t.Any, labels: Json) -> bool:
+    """Whether a label selector (matchLabels and matchExpressions) selects those labels; one that cannot be read selects none."""
+    if not isinstance(selector, dict):
+        return False
+    expressions = [(_OPERATORS.get(_text(each, "operator")), labels.get(_text(each, "key")), _list(each, "values"))
+                   for each in _list(selector, "matchExpressions")]
+    return (_map(selector, "matchLabels").items() <= labels.items()
+            and all(operator is not None and operator(value, values) for operator, value, values in expressions))
+
+
+def _scaled(value: t.Any, total: int, otherwise: int) -> int:
+    """GetScaledValueFromIntOrPercent, rounded up (apimachinery/pkg/util/intstr)."""
+    if isinstance(value, int):
+        return value
+    percent = re.fullmatch(r"([0-9]{1,9})%", value) if isinstance(value, str) else None
+    return -(-int(percent[1]) * total // 100) if percent else otherwise

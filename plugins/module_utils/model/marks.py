@@ -1,0 +1,210 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is kept on objects: the one place that knows the keys of annotations and labels, and reads what they hold. Pure.
+
+Reading raises nothing: what is missing, or cannot be read, is None; of a record, which has no fixed fields, it is {}.
+What may be believed is not decided here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing as t
+
+from . import fields
+from .fields import Json
+from .identity import canonical
+from .template import images_of
+
+#: Label that tells the pods of the two controllers apart: on metadata, selector, template and pods.
+DEPLOYMENT_LABEL = "kubernetes.io/deployment"
+#: On both: how many replicas this one has to reach; the one that shrinks has "0". Tells the direction after a crash.
+DESIRED = "kubernetes.io/desired-replicas"
+#: On both: the other's name. Finds the successor without a name given.
+PARTNER = "kubernetes.io/update-partner"
+#: On both: the other's uid. A partner that was deleted and created again is refused.
+PARTNER_UID = "baton.kubernetes/partner-uid"
+#: On both: the size when the update began, so that losing either controller does not lose the size.
+ORIGINAL = "baton.kubernetes/original-replicas"
+#: On the user's controller: a hash of the successor's pod spec as the API server stored it, which admission may have changed.
+SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
+#: On the user's controller: with how many new pods the update has been paused (pause_at).
+PAUSED = "baton.kubernetes/paused"
+#: On a HorizontalPodAutoscaler that does nothing while the update lasts: JSON with what it had before.
+FROZEN = "baton.kubernetes/frozen"
+#: On the user's controller, then on both: JSON that is enough to finish a handover from either of them.
+TAKEOVER = "baton.kubernetes/takeover"
+#: On the one that grows, then on the survivor: JSON with outcome, from, to and time.
+LAST_ROLLOUT = "baton.kubernetes/last-rollout"
+#: On the pod template: makes the template of `state: restarted` differ from the one before.
+RESTART = "baton.kubernetes/restart"
+#: Label on a ControllerRevision that keeps a template which a controller has had: that one's uid. Finds them.
+HISTORY = "baton.kubernetes/history-of"
+#: Label that the server gives the pods of a Deployment, by their template.
+HASH_LABEL = "pod-template-hash"
+#: On a Deployment, and on its ReplicaSets: the number of the template, counted by the server.
+REVISION = "deployment.kubernetes.io/revision"
+#: On the Lease: the process that holds it, for others on the same machine.
+HOLDER = "baton.kubernetes/holder"
+
+#: Gone when an update has ended.
+MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
+#: Never copied from one controller to the other.
+NOT_COPIED = (*MARKS, LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration")
+
+#: What `kubectl rolling-update` (before 1.18) leaves on the old and on the new controller when it is interrupted.
+KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
+KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
+#: Bytes of all annotations of an object, keys and values.
+ANNOTATIONS_LIMIT = 256 * 1024
+
+Annotations: t.TypeAlias = "t.Mapping[str, str]"
+
+#: The mark of a handover: who the successor was, how many pods there are, what its template asks for when it is open.
+Takeover = t.TypedDict("Takeover", {
+    "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str, "template": str,
+    "priorityClassName": t.NotRequired[str | None]})
+
+
+class Frozen(t.TypedDict):
+    """What an autoscaler had before it was frozen."""
+
+    behavior: t.Any
+    minReplicas: t.Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Revision:
+    """A template that a controller has had."""
+
+    number: int
+    #: Without the label that tells its pods from others.
+    template: Json
+    #: When it was first there, in RFC 3339.
+    time: str = ""
+    #: Who has updated to it, as far as that is known.
+    who: str = ""
+    #: The ControllerRevision that keeps it, and the uid of that one's controller; "" for a template that is in use.
+    name: str = ""
+    owner_uid: str = ""
+
+
+def partner(annotations: Annotations) -> str | None:
+    return annotations.get(PARTNER)
+
+
+def partner_uid(annotations: Annotations) -> str | None:
+    return annotations.get(PARTNER_UID)
+
+
+def desired(annotations: Annotations) -> int | None:
+    return _count(annotations.get(DESIRED))
+
+
+def original(annotations: Annotations) -> int | None:
+    return _count(annotations.get(ORIGINAL))
+
+
+def paused(annotations: Annotations) -> int | None:
+    return _count(annotations.get(PAUSED))
+
+
+def successor_spec(annotations: Annotations) -> str | None:
+    return annotations.get(SUCCESSOR_SPEC)
+
+
+def is_marked(annotations: Annotations) -> bool:
+    """Whether any mark of an update is there."""
+    return any(mark in annotations for mark in MARKS)
+
+
+def has_takeover(annotations: Annotations) -> bool:
+    """Whether the mark of a handover is there, readable or not."""
+    return TAKEOVER in annotations
+
+
+def takeover(annotations: Annotations) -> Takeover | None:
+    """The mark of the handover in progress; None where there is none, or any part of it is not what it should be."""
+    mark = _mapping(annotations.get(TAKEOVER)) or {}
+    is_text = all(isinstance(mark.get(field), str) for field in ("next", "uid", "label", "request", "template"))
+    priority = mark.get("priorityClassName")
+    images = mark.get("from")
+    is_whole = (is_text and isinstance(images, dict) and all(isinstance(image, str) for image in images.values())
+                and _is_size(mark.get("replicas")) and (priority is None or isinstance(priority, str)))
+    return t.cast(Takeover, mark) if is_whole else None
+
+
+def last_rollout(annotations: Annotations) -> Json:
+    """Outcome, from, to and time of the last update, and what its flow has added, or {}."""
+    return _mapping(annotations.get(LAST_ROLLOUT)) or {}
+
+
+def revision(annotations: Annotations) -> int:
+    """The number that the server has given to a template; 0 where it has not yet."""
+    return _count(annotations.get(REVISION)) or 0
+
+
+def is_frozen(annotations: Annotations) -> bool:
+    """Whether an autoscaler is frozen, readable or not."""
+    return FROZEN in annotations
+
+
+def frozen(annotations: Annotations) -> Frozen | None:
+    """What a frozen autoscaler had before."""
+    found = _mapping(annotations.get(FROZEN)) or {}
+    try:
+        return {"behavior": found["behavior"], "minReplicas": found["minReplicas"]}
+    except KeyError:
+        return None
+
+
+def restarted(template: Json, token: str) -> Json:
+    """The pod template with the mark of a restart."""
+    metadata = template.get("metadata") or {}
+    annotations = {**(metadata.get("annotations") or {}), RESTART: token}
+    return {**template, "metadata": {**metadata, "annotations": annotations}}
+
+
+def kept_revision(item: Json) -> Revision | None:
+    """The template that a ControllerRevision of a history keeps."""
+    template = _mapping(fields.text(item.get("data"), "template"))
+    if not template:
+        return None
+    owners = fields.objects(item["metadata"], "ownerReferences")
+    record = last_rollout(fields.mapping(item, "metadata", "annotations"))
+    return Revision(fields.number(item, "revision"), template, fields.text(record, "time"), fields.text(record, "who"),
+                    item["metadata"]["name"], next((fields.text(it, "uid") for it in owners if it.get("controller")), ""))
+
+
+def keep_revision(it: Revision, owner_uid: str) -> tuple[Json, Json]:
+    """Labels and annotations (as metadata), and the data, of a ControllerRevision that keeps a template in that one's history."""
+    record = {"to": images_of(it.template), "time": it.time, "who": it.who}
+    metadata = {"labels": {HISTORY: owner_uid}, "annotations": {LAST_ROLLOUT: canonical(record)}}
+    return metadata, {"template": _as_text(it.template)}
+
+
+def _mapping(text: str | None) -> Json | None:
+    """The mapping that an annotation holds as JSON; None where it holds anything else."""
+    try:
+        found = json.loads(text or "null")
+    except (TypeError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _as_text(value: t.Any) -> str:
+    """JSON as a text that every encoder of JSON writes in the same bytes: no character of it has more than one spelling."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _is_size(value: t.Any) -> bool:
+    """Whether it may be a number of replicas; JSON's true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None

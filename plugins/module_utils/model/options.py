@@ -1,0 +1,337 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The options of the modules, and what they ask for, validated. Nobody else looks at a module's parameters."""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+from . import marks
+from .errors import RolloutError
+from .fields import Json, pairs
+from .identity import NAME_LIMIT
+from .kinds import ROLLED, Kind, State
+from .request import Request
+from .thresholds import Size
+
+#: How many controllers are rolled at the same time, and how many failures (or percent) keep no further one from being begun.
+CONCURRENCY, MAX_FAILURES = 5, "0"
+#: The options of the rollout itself, documented in plugins/modules/rolling_update.py. Most defaults are those of a Request.
+ARGUMENT_SPEC: Json = dict(
+    name=dict(type="str"),
+    names=dict(type="list", elements="str"),
+    label_selectors=dict(type="list", elements="str"),
+    concurrency=dict(type="int", default=CONCURRENCY),
+    max_failures=dict(type="str", default=MAX_FAILURES),
+    order_annotation=dict(type="str"),
+    namespace=dict(type="str", default=Request.namespace),
+    kind=dict(type="str", choices=[str(kind) for kind in ROLLED], default=str(Request.kind)),
+    next_name=dict(type="str"),
+    image=dict(type="str"),
+    container=dict(type="str"),
+    images=dict(type="dict"),
+    template=dict(type="dict"),
+    definition=dict(type="raw"),
+    src=dict(type="path"),
+    state=dict(type="str", choices=[str(state) for state in State], default=str(Request.state)),
+    to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
+    release_owner=dict(type="bool", default=Request.releases_owner),
+    to_revision=dict(type="int"),
+    revision_history_limit=dict(type="int", default=Request.revision_history_limit),
+    deployment_label_key=dict(type="str", default=Request.label_key, no_log=False),
+    max_surge=dict(type="str"),
+    max_unavailable=dict(type="str"),
+    min_ready_seconds=dict(type="int"),
+    update_period=dict(type="float", default=Request.update_period),
+    progress_deadline=dict(type="float", default=Request.progress_deadline),
+    timeout=dict(type="float"),
+    failure_grace=dict(type="float", default=Request.failure_grace),
+    on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
+    pause_at=dict(type="str"),
+    max_steps=dict(type="int"),
+    autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default=Request.autoscaler),
+    record_events=dict(type="bool", default=Request.record_events),
+    return_sizes=dict(type="bool", default=Request.return_sizes),
+    lock=dict(type="bool", default=Request.lock),
+    lock_timeout=dict(type="float", default=Request.lock_timeout),
+    progress=dict(type="bool", default=True),
+)
+
+#: The ways to say what the new pods look like; one of them at a time.
+CHANGES = ("image", "images", "template", "definition", "src")
+#: What the server's own controller, which steps a Deployment, has no place for.
+NOT_OF_DEPLOYMENTS = ("next_name", "max_steps", "update_period")
+#: The most templates that are kept of a controller.
+HISTORY_LIMIT = 100
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def request_from(params: Json) -> Request:
+    """What a module's parameters ask for: the one place where "" (an empty AWX survey answer) becomes "not given".
+
+    Raises RolloutError with one sentence for whatever makes no sense.
+    """
+    given = {key: value for key, value in params.items() if value is not None and value != "" and value != {}}
+    state, kind = State(given.get("state", Request.state)), Kind(given.get("kind", Request.kind))
+    _refuse_contradictions(state, kind, given)
+    name = _name("name", given.get("name", ""))
+    definition = _definition(given, kind)
+    request = Request(
+        name=name,
+        state=state,
+        kind=kind,
+        next_name=_next_name(name, given, kind, definition),
+        images=_images(given),
+        definition=definition,
+        releases_owner=given.get("release_owner", Request.releases_owner),
+        label_key=_label_key(params.get("deployment_label_key")) if not kind.is_stepped_by_server else marks.HASH_LABEL,
+        gives_pace=bool({"max_surge", "max_unavailable"} & given.keys()),
+        rolls_back=given.get("on_failure") == "rollback",
+        **{option: given[option] for option in _TAKEN if option in given},
+        **{option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
+    )
+    _refuse_what_cannot_go_on(request)
+    return request
+
+
+def _refuse_contradictions(state: State, kind: Kind, given: Json) -> None:
+    """Refuse options that ask for nothing, or for more than one thing."""
+    changes = [option for option in CHANGES if option in given]
+    if state.changes_template and not changes:
+        raise RolloutError("nothing to update: give one of image, images, template, definition or src")
+    if len(changes) > 1:
+        raise RolloutError(f"{' and '.join(changes)} are both given: say what changes in one way only")
+    if state.restarts and changes:
+        raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use state=updated")
+    _refuse_migration(state, kind, given, changes)
+    if "to_revision" in given and not state.undoes:
+        raise RolloutError("to_revision is for state=rolled_back")
+    if "container" in given and "image" not in given:
+        raise RolloutError("container is given without image")
+
+
+def _refuse_what_cannot_go_on(request: Request) -> None:
+    if request.definition is not None:
+        namespace = request.definition["metadata"].get("namespace") or request.namespace
+        if namespace != request.namespace:
+            raise RolloutError(f"the definition is for namespace {namespace}, the task for {request.namespace}")
+    if request.max_surge.value == 0 and request.max_unavailable.value == 0:
+        raise RolloutError("max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1")
+    if (request.min_ready_seconds or 0) >= request.progress_deadline:
+        # As the API server demands of a Deployment: no pod could ever be available in time.
+        raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater than min_ready_seconds "
+                           f"({request.min_ready_seconds} s)")
+
+
+def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence[str]) -> None:
+    """Refuse what makes no sense with state=migrated, or without it."""
+    if not state.migrates:
+        for option in ("to_kind", "release_owner"):
+            if given.get(option):
+                raise RolloutError(f"{option} is for state=migrated")
+        return
+    if "to_kind" not in given:
+        raise RolloutError(f"state=migrated needs to_kind={Kind.DEPLOYMENT}")
+    if not kind.may_be_migrated:
+        raise RolloutError(f"state=migrated is for a {Kind.REPLICATION_CONTROLLER}: a {kind} is none")
+    if changes:
+        raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
+
+
+def _refuse_for_deployment(name: str, given: Json, definition: Json | None) -> None:
+    """Refuse what a Deployment cannot do: its pods are another ReplicaSet's, and the server's controller changes the sizes."""
+    for option in NOT_OF_DEPLOYMENTS:
+        if given.get(option):
+            raise RolloutError(f"{option} is not for kind=Deployment, whose steps are the server's: leave it out")
+    defined_name = definition["metadata"].get("name", name) if definition else name
+    if defined_name != name:
+        raise RolloutError(f"the definition is named {defined_name}, the task is for {name}: a Deployment keeps its name")
+
+
+def _next_name(name: str, given: Json, kind: Kind, definition: Json | None) -> str | None:
+    """The user's name for the successor, from the option or the definition."""
+    if kind.is_stepped_by_server:
+        _refuse_for_deployment(name, given, definition)
+        return None
+    next_name = given.get("next_name")
+    defined_name = definition["metadata"].get("name") if definition else None
+    if defined_name and next_name not in (None, defined_name):
+        raise RolloutError(f"next_name is {next_name} and the definition is named {defined_name}: give one name")
+    next_name = defined_name or next_name
+    if next_name is not None and _name("next_name", next_name) == name:
+        raise RolloutError(f"the next controller may not be named {name} as well: both exist during the update")
+    return next_name
+
+
+def _definition(given: Json, kind: Kind) -> Json | None:
+    source = "src" if "src" in given else "definition"
+    text = given.get("definition")
+    if "src" in given:
+        try:
+            with open(given["src"], encoding="utf-8") as file:
+                text = file.read()
+        except (OSError, ValueError) as error:
+            raise RolloutError(f"src {given['src']} cannot be read", why=str(error)) from error
+    if text is None:
+        return None
+    documents = text if isinstance(text, list) else [text]
+    if isinstance(text, str):
+        import yaml  # here, because ansible-test imports this file where there is no PyYAML
+
+        try:
+            documents = [document for document in yaml.safe_load_all(text) if document is not None]
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise RolloutError(f"{source} is not YAML", why=" ".join(str(error).split())) from error
+    if len(documents) != 1:
+        raise RolloutError(f"{source} holds {len(documents)} documents: it must be one {kind}")
+    definition = documents[0]
+    found = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
+    if found != kind:
+        raise RolloutError(f"{source} is of kind {found}: it must be a {kind}")
+    metadata, spec = definition.get("metadata") or {}, definition.get("spec") or {}
+    template = spec.get("template") if isinstance(spec, dict) else None
+    if not isinstance(metadata, dict) or not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        raise RolloutError(f"{source} has no pod template (spec.template.spec)")
+    _json(source, definition)
+    inner = template.get("metadata") or {}
+    labels, selector = inner.get("labels") if isinstance(inner, dict) else inner, spec.get("selector")
+    if isinstance(selector, dict):
+        selector = kind.labels(selector)
+    for field, value in (("metadata.labels", metadata.get("labels")), ("metadata.annotations", metadata.get("annotations")),
+                         ("spec.selector", selector), ("spec.template.metadata.labels", labels)):
+        texts = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+        if value is not None and not texts:
+            raise RolloutError(f"{field} of {source} is no mapping of texts to texts")
+    if not isinstance(metadata.get("name", ""), str) or not isinstance(metadata.get("namespace") or "", str):
+        raise RolloutError(f"name and namespace of {source} must be texts")
+    labels, selector = labels or {}, selector or {}
+    if not labels and not selector:
+        raise RolloutError(f"{source} has no labels in its pod template")
+    if any(labels.get(key) != value for key, value in selector.items()):
+        raise RolloutError(
+            f"the selector {pairs(selector)} of {source} does not match its own template's labels {pairs(labels)}"
+        )
+    return {**definition, "metadata": metadata, "spec": spec}
+
+
+def _json(option: str, value: t.Any) -> t.Any:
+    """Refuse what YAML can say and JSON cannot: dates, sets, keys that are no texts, structures that contain themselves.
+
+    And half a character: YAML knows escapes for each half of a pair of surrogates.
+    """
+    try:
+        json.dumps(value, sort_keys=True, allow_nan=False, ensure_ascii=False).encode()  # half of a surrogate pair is no text
+    except (TypeError, ValueError, RecursionError) as error:
+        raise RolloutError(f"{option} cannot be sent to the API server", why=str(error)) from error
+    return value
+
+
+def _name(option: str, value: str) -> str:
+    if len(value) > NAME_LIMIT or not _SUBDOMAIN.fullmatch(value):
+        raise RolloutError(
+            f"{option} {value!r} is no object's name: small letters, digits, '-' and '.', at most {NAME_LIMIT}"
+        )
+    return value
+
+
+def _label_key(value: str | None) -> str:
+    if value is None:
+        return marks.DEPLOYMENT_LABEL
+    prefix, slash, name = value.rpartition("/")
+    valid_prefix = not slash or (len(prefix) <= NAME_LIMIT and _SUBDOMAIN.fullmatch(prefix))
+    if not valid_prefix or not _LABEL_NAME.fullmatch(name):
+        raise RolloutError(f"deployment_label_key {value!r} is no label's key, such as {marks.DEPLOYMENT_LABEL}")
+    return value
+
+
+def _namespace(_option: str, value: str) -> str:
+    if not _NAMESPACE.fullmatch(value):
+        raise RolloutError(f"namespace {value!r} is no namespace's name")
+    return value
+
+
+def _images(given: Json) -> dict[str, str]:
+    images = {given.get("container", ""): given["image"]} if "image" in given else given.get("images", {})
+    for container, image in images.items():
+        if not isinstance(image, str) or not _IMAGE.fullmatch(image):
+            raise RolloutError(f"{image!r} is no image's name" + (f" (container {container})" if container else ""))
+        if container and not _NAMESPACE.fullmatch(container):
+            raise RolloutError(f"{container!r} is no container's name")
+    return images
+
+
+def _revision(_option: str, value: int) -> int:
+    if value < 1:
+        raise RolloutError(f"to_revision {value} is no revision's number: the first one is 1")
+    return value
+
+
+def _history_limit(_option: str, value: int) -> int:
+    if not 0 <= value <= HISTORY_LIMIT:
+        raise RolloutError(f"revision_history_limit {value} is no number from 0 to {HISTORY_LIMIT}")
+    return value
+
+
+def _pause(option: str, value: t.Any) -> Size:
+    pods = size(option, value)
+    if pods.value == 0:
+        raise RolloutError("pause_at 0 would end with nothing to look at: give 1 or more")
+    return pods
+
+
+def _steps(_option: str, value: int) -> int:
+    if value < 1:
+        raise RolloutError(f"max_steps {value} is no number of steps above 0")
+    return value
+
+
+def size(option: str, value: t.Any) -> Size:
+    """Read a number or a percentage. Raises RolloutError."""
+    text = str(value).strip()
+    number = text.removesuffix("%")
+    if not (number.isascii() and number.isdigit()) or len(number) > 9:
+        raise RolloutError(f'{option} {text!r} is neither a number nor a percentage such as "25%"')
+    if text != number and int(number) > 100:
+        raise RolloutError(f"{option} {text} is over 100%")
+    return Size(int(number), percent=text != number)
+
+
+def _not_negative(option: str, value: float) -> float:
+    if not 0 <= value < 2**31:
+        raise RolloutError(f"{option} {value} is no number of seconds")
+    return value
+
+
+def _positive(option: str, value: float) -> float:
+    if not 0 < value < 2**31:
+        raise RolloutError(f"{option} {value} is no number of seconds above 0")
+    return value
+
+
+#: Options that are fields of a Request as they are given.
+_TAKEN = ("autoscaler", "record_events", "return_sizes", "lock")
+#: Options that are fields of a Request once they have been checked.
+_CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
+    "namespace": _namespace,
+    "template": _json,
+    "to_revision": _revision,
+    "revision_history_limit": _history_limit,
+    "max_surge": size,
+    "max_unavailable": size,
+    "min_ready_seconds": _not_negative,
+    "update_period": _not_negative,
+    "progress_deadline": _positive,
+    "timeout": _positive,
+    "failure_grace": _not_negative,
+    "pause_at": _pause,
+    "max_steps": _steps,
+    "lock_timeout": _not_negative,
+}

@@ -1,0 +1,41 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a JSON patch (RFC 6902) makes of an object, for a cluster in memory. Pure: no object is changed in place."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .fields import Json
+from .steps import Patch, keys
+
+
+class DoesNotHold(Exception):
+    """A `test` operation of a JSON patch does not hold."""
+
+
+def patched(item: Json, patch: Patch) -> Json:
+    """An object after a JSON patch. Raises DoesNotHold."""
+    for operation in patch.operations:
+        item = _apply(item, keys(operation["path"]), operation)
+    return item
+
+
+def _apply(value: t.Any, path: list[str], operation: Json) -> t.Any:
+    """One operation of a JSON patch on objects; the lists of a manifest are only ever replaced whole."""
+    if not path:
+        seen = None if value == {} else value  # the API server leaves out what is empty
+        if operation["op"] == "test" and seen != operation["value"]:
+            raise DoesNotHold
+        return operation["value"]
+    key, rest = path[0], path[1:]
+    if rest and not isinstance((value or {}).get(key), dict):
+        raise DoesNotHold
+    if rest or operation["op"] == "test":
+        changed = _apply((value or {}).get(key), rest, operation)
+        return value if operation["op"] == "test" else {**value, key: changed}
+    if operation["op"] == "remove":
+        return {each: kept for each, kept in value.items() if each != key}
+    return {**(value or {}), key: operation["value"]}

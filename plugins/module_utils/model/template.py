@@ -1,0 +1,102 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is done with pod templates. Pure."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .errors import RolloutError
+from .fields import Json, mapping
+from .identity import canonical
+
+
+def without_label(template: Json, key: str) -> Json:
+    """The pod template as the user means it: without the deployment label and without an empty creation time."""
+    metadata = {field: value for field, value in template.get("metadata", {}).items() if value is not None}
+    labels = {label: value for label, value in (metadata.get("labels") or {}).items() if label != key}
+    metadata.pop("labels", None)
+    if labels:
+        metadata["labels"] = labels
+    return {**template, "metadata": metadata}
+
+
+def with_label(template: Json, key: str, value: str) -> Json:
+    """The pod template with the deployment label set."""
+    metadata = template.get("metadata") or {}
+    return {**template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), key: value}}}
+
+
+def same_template(one: Json, other: Json, key: str) -> bool:
+    """Whether two pod templates are equal but for the deployment label."""
+    return canonical(without_label(one, key)) == canonical(without_label(other, key))
+
+
+def labels_of(template: Json) -> dict[str, str]:
+    """Its labels, as far as they are texts."""
+    return {key: value for key, value in mapping(template, "metadata", "labels").items() if isinstance(value, str)}
+
+
+def images_of(template: Json) -> dict[str, str]:
+    """Images by container name, init containers included."""
+    spec = template.get("spec") or {}
+    containers = (spec.get("initContainers") or []) + (spec.get("containers") or [])
+    return {container["name"]: container.get("image", "") for container in containers}
+
+
+def image_names(images: t.Mapping[str, str]) -> str:
+    """The images by container, in words; each is named once."""
+    return ", ".join(dict.fromkeys(images.values())) or "no image"
+
+
+def differ_in_images_only(one: Json, other: Json, label_key: str) -> bool:
+    """Whether a task that gives images is enough to get from one pod template to the other."""
+
+    def blank(template: Json) -> Json:
+        spec = template["spec"]
+        fields = {field: [{**each, "image": ""} for each in spec[field]] for field in ("initContainers", "containers")
+                  if spec.get(field)}
+        return {**template, "spec": {**spec, **fields}}
+
+    return same_template(blank(one), blank(other), label_key)
+
+
+def repository(image: str) -> str:
+    """The image's name without tag and digest."""
+    image = image.partition("@")[0]
+    head, slash, last = image.rpartition("/")
+    return head + slash + last.partition(":")[0]
+
+
+def with_image(template: Json, container: str, image: str, controller: str) -> Json:
+    """The pod template with the image in that container; "" stands for the container that this image belongs to.
+
+    Raises RolloutError, which names the controller, for a container that is not there or not clear.
+    """
+    spec = template["spec"]
+    chosen = container or _container_for(image, spec["containers"], controller)
+    if chosen not in images_of(template):
+        raise RolloutError(
+            f"there is no container {chosen} in the template of {controller}; it has: {', '.join(images_of(template))}"
+        )
+
+    def renewed(containers: list[Json]) -> list[Json]:
+        return [{**each, "image": image} if each["name"] == chosen else each for each in containers]
+
+    changed = {field: renewed(spec[field]) for field in ("initContainers", "containers") if spec.get(field)}
+    return {**template, "spec": {**spec, **changed}}
+
+
+def _container_for(image: str, containers: list[Json], controller: str) -> str:
+    if len(containers) == 1:
+        return containers[0]["name"]
+    running = [each["name"] for each in containers if repository(each.get("image", "")) == repository(image)]
+    if len(running) == 1:
+        return running[0]
+    names = ", ".join(each["name"] for each in containers)
+    raise RolloutError(
+        f"which container of {controller} gets the image {image}? "
+        f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one of {names}"
+    )

@@ -1,0 +1,48 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Before the first write: is all of it allowed, and what around it will not work?"""
+
+from __future__ import annotations
+
+from ..cluster.gateway import Gateway
+from ..explain import permissions
+from ..explain.surroundings import Surroundings, warnings
+from ..flows.flow import Flow, Memory
+from ..model.observed import Observed
+from ..model.request import Request
+
+#: The resources that the fields of Surroundings are lists of.
+AROUND = {"services": "services", "budgets": "poddisruptionbudgets", "autoscalers": "horizontalpodautoscalers",
+          "quotas": "resourcequotas", "nodes": "nodes"}
+
+
+def allowed(flow: Flow, request: Request, gateway: Gateway, memory: Memory) -> None:
+    """Raise RolloutError for what is needed and not allowed, as far as the API server tells; do without what is only wished for."""
+    rules = gateway.rules()
+    if rules is None:
+        return
+    permissions.refuse_missing(rules, flow.needs(request), request)
+    if missing := permissions.missing(rules, flow.wishes(request)):
+        flow.forgo(memory, f"not allowed: {missing}")
+
+
+def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, seen: Observed) -> None:
+    """What the update depends on, with warnings of what will not work. Raises RolloutError where pods may not be handed over."""
+    note_around(gateway, memory, "budgets", "autoscalers")
+    around = None
+    if flow.makes_pods and seen.primary and not seen.in_progress:
+        found = {field: gateway.objects(AROUND[field]) for field in ("services", "quotas", "nodes")}
+        around = Surroundings(budgets=memory.budgets, autoscalers=memory.autoscalers, **found)
+    if giver := flow.gives_pods(request, seen):
+        gateway.refuse_hand_over(giver)
+    if around and seen.primary:
+        memory.warnings += warnings(request, seen.primary, seen.wanted or seen.primary.template, around)
+    memory.warnings += flow.warnings(request, memory)
+
+
+def note_around(gateway: Gateway, memory: Memory, *fields: str) -> None:
+    """Budgets and autoscalers as they are now; what may not be seen counts as not there."""
+    for field in fields:
+        setattr(memory, field, gateway.objects(AROUND[field]))

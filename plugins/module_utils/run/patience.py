@@ -1,0 +1,140 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How long a wait may last, and why it does, and how often a step may be tried: everything has an end, with every known cause."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import typing as t
+
+from ..cluster.gateway import Gateway
+from ..explain import diagnosis
+from ..explain.report import line
+from ..flows.flow import Standing
+from ..model.errors import RolloutError, RolloutFailed
+from ..model.kinds import State
+from ..model.request import Request
+from ..model.steps import Step
+from .clock import Clock, Intervals
+
+#: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
+FLICKER = 2.0
+#: The same step planned more often than that: somebody else undoes it.
+SAME_STEP_LIMIT = 5
+#: Writes refused one after the other because the objects change under our hands.
+REFUSED_LIMIT = 20
+
+
+class Attempts:
+    """How often each step was taken, and how many writes were refused one after the other."""
+
+    def __init__(self) -> None:
+        self._times: collections.Counter[tuple] = collections.Counter()
+        self._refused = 0
+
+    @property
+    def different(self) -> int:
+        """Steps that differ from one another."""
+        return len(self._times)
+
+    def begin(self, request: Request, step: Step) -> None:
+        """Raise RolloutError where the step was taken too often."""
+        if self._times[_key(step)] >= SAME_STEP_LIMIT:
+            raise RolloutError(f"somebody else keeps undoing this step ({line(step)}): it was taken {SAME_STEP_LIMIT} times",
+                               where=_where(request, step),
+                               next_command=f"find out who changes it (an autoscaler?), then: {request.command()}")
+
+    def taken(self, step: Step) -> None:
+        self._times[_key(step)] += 1
+        self._refused = 0
+
+    def refused(self, request: Request, step: Step) -> None:
+        """Raise RolloutError where that never ends."""
+        self._refused += 1
+        if self._refused > REFUSED_LIMIT:
+            raise RolloutError(f"{step.name} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were "
+                               f"refused", where=_where(request, step), next_command=request.command())
+
+
+class Patience:
+    """When something last came nearer to the goal, and what has kept it from that since."""
+
+    def __init__(self, gateway: Gateway, clock: Clock, intervals: Intervals) -> None:
+        self._gateway, self._clock, self._intervals = gateway, clock, intervals
+        self._began = clock.monotonic()
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """All that was known is of another update."""
+        self._best: tuple[int, int] | None = None
+        self._best_at = self._clock.monotonic()
+        #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
+        self._fatal: dict[str, tuple[float, float]] = {}
+
+    def wait(self, request: Request, standing: Standing, until: str, steps: int) -> tuple[list[diagnosis.Cause], float]:
+        """What keeps it, and the seconds that are left for it.
+
+        Raises RolloutFailed when nothing has come nearer to the goal for too long, or never will. steps is how many there were.
+        """
+        now = self._clock.monotonic()
+        progress = (steps, standing.progress)
+        if self._best is None or progress > self._best:
+            self._best, self._best_at = progress, now
+        left = self._best_at + request.progress_deadline - now
+        causes = self._causes(standing) if now - self._best_at >= self._intervals.look_at_pods or left <= 0 else []
+        self._fatal = {kind: times for kind, times in self._fatal.items() if now - times[1] <= FLICKER}
+        self._fatal |= {cause.kind: (self._fatal.get(cause.kind, (now, now))[0], now) for cause in causes if cause.is_fatal}
+        if causes and any(now - first >= request.failure_grace for first, _last in self._fatal.values()):
+            raise self._failed(request, standing, causes, "the new pods cannot become available")
+        if left <= 0:
+            raise self._failed(request, standing, causes,
+                               f"no progress for {request.progress_deadline:g} s while waiting for this: {until}")
+        if request.timeout is not None and now - self._began > request.timeout:
+            raise self._failed(request, standing, causes, f"not finished within {request.timeout:g} s")
+        return causes, left
+
+    def _causes(self, standing: Standing) -> list[diagnosis.Cause]:
+        """What keeps the pods of the one that grows from becoming available, old pods that do not go included.
+
+        It is not the pods as long as the controller manager has not acted upon the size.
+        """
+        slow = standing.grows
+        if slow is None or not slow.is_observed:
+            return []
+        pods = self._gateway.troubled_pods(slow)
+        for other in standing.shrinks:
+            pods += [pod for pod in self._gateway.troubled_pods(other) if "deletionTimestamp" in pod["metadata"]]
+        return diagnosis.causes(slow, pods, self._gateway.warnings())
+
+    def _failed(self, request: Request, standing: Standing, causes: t.Iterable[diagnosis.Cause], what: str) -> RolloutFailed:
+        """The error for pods that do not become available, with every cause and the end of one log."""
+        slow = standing.grows
+        found = [f"{slow.name} has {slow.available} of {slow.replicas} available"] if slow else []
+        error = RolloutFailed(what, where=request.where)
+        for cause in causes:
+            log = self._gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
+            found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
+            error.causes.append({**dataclasses.asdict(cause), "log": log})
+        error.why = "; ".join(found)
+        error.next_command = next_commands(request, error, State.ROLLED_BACK)
+        return error
+
+
+def next_commands(request: Request, error: RolloutFailed, *states: State) -> str:
+    """What the causes suggest, this task again, and the task with other states."""
+    commands = "   or   ".join(dict.fromkeys([request.command(), *map(request.command, states)]))
+    is_undone = not states  # and its pods are gone
+    suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
+                                if not (is_undone and cause["pod"] and cause["pod"] in cause["suggestion"]))
+    return "; then: ".join(filter(None, ["; ".join(suggestions), commands]))
+
+
+def _key(step: Step) -> tuple:
+    return step.action, step.name, repr(step.after)
+
+
+def _where(request: Request, step: Step) -> str:
+    return f"{request.kind} {request.namespace}/{step.name}"

@@ -1,0 +1,169 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A small HTTP server in the place of the API server, and objects as that one shows them."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import socket
+import struct
+import threading
+import urllib.parse
+
+from builders import new, rc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, scale
+
+BASE = "/api/v1/namespaces/default/replicationcontrollers"
+
+
+class Api(http.server.ThreadingHTTPServer):
+    """Gives the answers that a test has prepared, one for each request, and keeps the requests."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers, self.watches, self.requests = [], [], []
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.closing = threading.Event()
+
+    @property
+    def sent(self):
+        """Method and path of each request that was no watch."""
+        return [(method, path) for method, path, _headers, _body in self.requests]
+
+    def handle_error(self, request, client_address):
+        """Connections that a test cuts are no news."""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def handle_one(self):
+        url = urllib.parse.urlsplit(self.path)
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        query = dict(urllib.parse.parse_qsl(url.query))
+        if "watch" in query:
+            answers = self.server.watches
+            if not answers:
+                self.server.closing.wait(10)
+                return
+        else:
+            self.server.requests.append((self.command, self.path, self.headers, json.loads(body) if body else None))
+            answers = self.server.answers
+        answer = answers.pop(0) if answers else status(404, f"unexpected: {self.command} {self.path}")
+        answer(self, query)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = handle_one
+
+    def log_message(self, *args):
+        pass
+
+
+def answer(content, code=200, **headers):
+    """An answer with this content as JSON, or as these bytes."""
+    def send(handler, query):
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        handler.send_response(code)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+    return send
+
+
+def status(code, message="no", **fields):
+    """A failure in the API server's own words."""
+    return answer({"kind": "Status", "code": code, "message": message, **fields}, code)
+
+
+def cut(handler, query):
+    """The connection is reset instead of an answer."""
+    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    handler.connection.close()
+
+
+def half(handler, query):
+    """An answer that ends before it is complete."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"kind": "ReplicationC')
+
+
+def listed(*items, version="10", **metadata):
+    return answer({"kind": "ReplicationControllerList", "metadata": {"resourceVersion": version, **metadata},
+                   "items": list(items)})
+
+
+def item(version="1", **changes):
+    """A ReplicationController as the API server shows it."""
+    return {"kind": "ReplicationController", **rc(**{"resourceVersion": version, **changes})}
+
+
+def shown(version="1", **changes):
+    return answer(item(version, **changes))
+
+
+PRIMARY = Controller.from_api(item())
+TO_2 = scale(PRIMARY, 2).write
+DELETE = Delete("foo", {"uid": "uid of foo"})
+CREATE = Create(new(name="bar"))
+#: What the server tells of a manifest that makes no sense.
+CAUSES = {"details": {"causes": [{"field": "spec.replicas"}]}}
+
+
+def event(kind, version, **changes):
+    return {"type": kind, "object": item(version, **changes)}
+
+
+def stream(*events, tail=b""):
+    """A watch that brings these events and then ends."""
+    def send(handler, query):
+        handler.server.watched = [*getattr(handler.server, "watched", ()), query]
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b"".join(json.dumps(each).encode() + b"\n" for each in events) + tail)
+        handler.wfile.flush()
+    return send
+
+
+def pod(name, owner=None, **metadata):
+    owners = [{"uid": owner, "controller": True}] if owner else []
+    return {"metadata": {"name": name, "ownerReferences": owners, **metadata}}
+
+
+def pods(*items, **metadata):
+    return answer({"kind": "PodList", "metadata": {"resourceVersion": "1", **metadata}, "items": list(items)})
+
+
+def going_on():
+    return True
+
+
+TAKER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar", "uid": "uid of bar", "controller": True}
+
+
+def to_bar(*names):
+    """foo's pods of these names get another controller."""
+    return HandOver(tuple(Pod(name, f"uid of {name}", {}, "uid of foo") for name in names), "uid of foo", TAKER, {})
+
+
+def a_scaler(**spec):
+    return {"kind": "HorizontalPodAutoscaler", "metadata": {"name": "hpa", "uid": "u", "annotations": {}},
+            "spec": {"minReplicas": 2, **spec}}
+
+
+SCALER = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+FREEZE = autoscaler.freeze(a_scaler()).write
+FROZEN = patched(a_scaler(), FREEZE)
+
+
+def a_lease(version=None, holder="me"):
+    metadata = {"name": "x", "annotations": {"holder": holder}, **({"uid": "u", "resourceVersion": version} if version else {})}
+    return {"kind": "Lease", "metadata": metadata, "spec": {}}

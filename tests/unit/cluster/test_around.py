@@ -1,0 +1,70 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is around, as far as it may be seen."""
+
+from __future__ import annotations
+
+import pytest
+from apiserver import SCALER, answer, shown, status
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+
+@pytest.mark.parametrize("given, rules", [
+    (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": False}}), [{"verbs": ["*"]}]),
+    (answer({"kind": "x", "status": {"resourceRules": [{"verbs": ["*"]}], "incomplete": True}}), None),
+    (status(403), None),
+])
+def test_what_is_allowed_as_far_as_the_server_tells(known, api, given, rules):
+    api.answers.append(given)
+
+    assert known.rules() == rules
+    assert api.requests[0][3]["spec"] == {"namespace": "default"}
+
+
+@pytest.mark.parametrize("resource, path", [
+    ("nodes", "/api/v1/nodes"), ("services", "/api/v1/namespaces/default/services"), ("horizontalpodautoscalers", SCALER)])
+def test_what_is_around_as_far_as_it_may_be_seen(known, api, resource, path):
+    api.answers += [answer({"kind": "List", "items": [{"a": 1}]}), answer({"kind": "List", "items": None}), status(403)]
+
+    assert [known.objects(resource) for _time in range(3)] == [[{"a": 1}], [], None]
+    assert api.sent[0] == ("GET", f"{path}?limit=500")
+
+
+@pytest.mark.parametrize("uids, selector", [
+    (["u1", "u2"], "baton.kubernetes%2Fhistory-of+in+%28u1%2Cu2%29"), ([], "baton.kubernetes%2Fhistory-of"),
+], ids=["of two", "of all"])
+def test_the_history_as_far_as_it_may_be_seen(known, api, uids, selector):
+    revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"}, "items": [{"a": 1}]}
+    api.answers += [answer(revisions), status(403)]
+
+    assert [known.revisions(uids) for _time in range(2)] == [[{"a": 1}], None]
+    assert api.sent[0] == ("GET", f"/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector={selector}&limit=500")
+
+
+def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(known, api, pauses):
+    """Each would take as long again as all the tries of the first."""
+    api.answers += [status(503, "no") for _number in range(20)]
+
+    with pytest.raises(RolloutError) as error:
+        known.objects("services")
+
+    assert error.value.next_command == "run the same task again when the API server is well"
+
+
+NO = status(404)
+
+
+@pytest.mark.parametrize("answers, expected", [
+    ([shown(), NO, NO, NO], "there is a Deployment foo: kind=Deployment"),
+    ([shown(), shown(), NO, NO], "there is a Deployment foo: kind=Deployment and a ReplicaSet foo: kind=ReplicaSet"),
+    ([NO, NO, NO, shown()], "there is a DaemonSet foo"),
+    ([NO, NO, NO, NO, NO], "there is no namespace default"),
+    ([NO, NO, NO, NO, shown()], ""),
+    ([status(403)] * 5, ""),
+], ids=["a Deployment", "its ReplicaSet too", "a DaemonSet", "no namespace", "nothing of that name", "nothing may be seen"])
+def test_why_there_is_no_such_controller(known, api, answers, expected):
+    api.answers += answers
+
+    assert known.why_absent("foo") == expected

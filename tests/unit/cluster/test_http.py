@@ -1,0 +1,290 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What goes over the wire, and what comes of each way in which an answer can be bad."""
+
+from __future__ import annotations
+
+import threading
+from http.server import HTTPServer
+
+import pytest
+from apiserver import BASE, CAUSES, CREATE, DELETE, PRIMARY, TO_2, Handler, answer, cut, half, item, listed, shown, status
+from builders import new
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import annotate, patch
+
+# Requests
+
+
+def test_long_lists_come_in_pages(cluster, api):
+    api.answers += [listed(item(), **{"continue": "more of it"}), listed(item(name="bar"))]
+
+    assert cluster.controllers().keys() == {"foo", "bar"}
+    assert api.sent == [("GET", f"{BASE}?limit=500"), ("GET", f"{BASE}?limit=500&continue=more+of+it")]
+
+
+def test_every_request_proves_who_asks(known, api):
+    api.answers.append(shown())
+
+    known.look_up("foo")
+
+    ((method, path, headers, body),) = api.requests
+    assert (method, path, body) == ("GET", f"{BASE}/foo", None)
+    assert (headers["Authorization"], headers["Accept"]) == ("Bearer k", "application/json")
+
+
+def test_requests_are_counted_by_method(known, api):
+    api.answers += [shown(), shown("2")]
+
+    known.look_up("foo")
+    known.write(TO_2)
+
+    assert known.requests == {"GET": 2, "PATCH": 1}
+
+
+# Answers that are no success
+
+
+ANNOTATE = patch(PRIMARY, *annotate(PRIMARY, {"a": "b"}))
+RENAME = handover.rename(Request("foo"), PRIMARY, Controller.from_api(new(3)), 3).write
+
+
+@pytest.mark.parametrize("write, refused, what, why", [
+    (TO_2, status(422, "spec.replicas: Invalid", **CAUSES), "the change of its size was refused (422)",
+     "spec.replicas: Invalid"),
+    (CREATE, status(422, "name: Invalid"), "its creation was refused (422)", "name: Invalid"),
+    (CREATE, status(404, 'namespaces "default" not found'), "its creation was refused (404)",
+     'namespaces "default" not found'),
+    (TO_2, status(400, "bad request"), "the change of its size was refused (400)", "bad request"),
+    (TO_2, answer(b"<html>" + b"x" * 999, 418), "the change of its size was refused (418)", "<html>" + "x" * 250),
+    (TO_2, answer(b"", 405), "the change of its size was refused (405)", "status 405"),
+    (TO_2, answer(["no", "Status"], 405), "the change of its size was refused (405)", '["no", "Status"]'),
+    (CREATE, status(403, "exceeded quota: rcs"), "its creation was refused (403)", "exceeded quota: rcs"),
+    (CREATE, status(403, 'admission webhook "x" denied the request'), "its creation was refused (403)",
+     'admission webhook "x" denied the request'),
+    (TO_2, status(422, 'admission webhook "x" denied the request'), "the change of its size was refused (422)",
+     'admission webhook "x" denied the request'),
+    (TO_2, status(403, "ValidatingAdmissionPolicy 'x' denied request: no"), "the change of its size was refused (403)",
+     "ValidatingAdmissionPolicy 'x' denied request: no"),
+    (DELETE, status(403, "no"), "its deletion was refused (403)", "no"),
+    (RENAME, status(403, "no"), "the change of its template was refused (403)", "no"),
+    (ANNOTATE, status(403, "no"), "the change of its annotations was refused (403)", "no"),
+], ids=["a value that makes no sense", "a manifest that makes no sense", "no such namespace", "a bad request", "no Status",
+        "an empty body", "JSON of another kind", "a quota", "an admission", "an admission that says 422", "a policy",
+        "a deletion", "a handover", "marks"])
+def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, api, write, refused, what, why):
+    api.answers.append(refused)
+
+    with pytest.raises(RolloutError) as error:
+        known.write(write)
+
+    assert (error.value.what, error.value.why) == (what, why)
+    assert error.value.where == f"ReplicationController default/{write.name}"
+    assert error.value.next_command == "see to what refuses it, then run the same task again"
+    assert len(api.sent) == 1
+
+
+def test_a_lack_of_permission_names_verb_and_resource(known, api):
+    words = 'replicationcontrollers "foo" is forbidden: User "me" cannot patch resource "replicationcontrollers"'
+    api.answers.append(status(403, words))
+
+    with pytest.raises(RolloutError) as error:
+        known.write(TO_2)
+
+    assert (error.value.what, error.value.why) == ("permission denied (403)", words)
+    assert error.value.where == "ReplicationController default/foo"
+    assert "Role" in error.value.next_command
+
+
+def test_a_lack_of_permission_to_list_names_the_namespace(cluster, api):
+    api.answers.append(status(403, "cannot list"))
+
+    with pytest.raises(RolloutError, match="permission denied") as error:
+        cluster.controllers()
+
+    assert (error.value.where, error.value.why) == ("namespace default", "cannot list")
+
+
+# Tries
+
+
+@pytest.mark.parametrize("code", [408, 429, 500, 502, 503, 504])
+def test_a_read_is_tried_again_when_the_server_is_in_trouble(known, api, pauses, code):
+    api.answers += [status(code), status(code), shown("2", replicas=2)]
+
+    known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 2
+    assert [0.05 <= pauses[0] <= 0.1, 0.15 <= pauses[1] <= 0.3] == [True, True] and len(pauses) == 2
+
+
+@pytest.mark.parametrize("code", [408, 429, 500, 502, 503])
+def test_a_write_is_tried_again_when_the_server_is_in_trouble(known, api, code):
+    """It carries what it assumes: a second one of a write that has landed is refused."""
+    api.answers += [status(code), shown("2", replicas=2)]
+
+    assert known.write(TO_2) is True
+    assert [method for method, _path in api.sent] == ["PATCH", "PATCH"]
+
+
+def test_tries_are_bounded_and_the_last_answer_is_told(known, api, pauses):
+    api.answers += [status(503, f"no {number}") for number in range(20)]
+
+    with pytest.raises(RolloutError) as error:
+        known.write(TO_2)
+
+    assert (error.value.what, error.value.why) == (f"the API server refused PATCH {BASE}/foo (503)", "no 7")
+    assert error.value.next_command == "run the same task again when the API server is well"
+    assert len(api.sent) == len(http.BACKOFF) + 1 == 8
+    assert all(limit / 2 <= pause <= limit for pause, limit in zip(pauses, http.BACKOFF, strict=True))
+
+
+@pytest.mark.parametrize("header, expected", [("3", 3.0), ("5", 5.0), ("999", 30.0), ("0", 0.1), ("soon", 0.1)])
+def test_the_server_s_own_wish_for_a_pause_is_obeyed_within_reason(known, api, pauses, header, expected):
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
+
+    known.look_up("foo")
+
+    (pause,) = pauses
+    assert pause == expected if expected > 1 else expected / 2 <= pause <= expected
+
+
+@pytest.mark.parametrize("header", ["1", "2", "4", "8"])
+def test_the_server_s_own_wish_for_a_pause_is_never_cut_short(known, api, pauses, header):
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After=header), shown()]
+
+    known.look_up("foo")
+
+    assert pauses == [float(header)]
+
+
+@pytest.mark.parametrize("host", ["ftp://one", "http://", "http://one:999999", "http://o ne"])
+def test_an_address_that_is_none_is_an_error_at_once(host, pauses):
+    cluster = KubernetesGateway(Connection({"host": host, "api_key": "k"}, {}), "default")
+
+    with pytest.raises(RolloutError, match="is no address of an API server"):
+        cluster.controllers()
+    assert pauses == []
+
+
+def test_an_expired_token_is_renewed_once(known, api, connection, monkeypatch):
+    monkeypatch.setattr(connection, "_options", {**connection._options, "api_key": "renewed"})
+    api.answers += [status(401), shown("2")]
+
+    known.look_up("foo")
+
+    assert [headers["Authorization"] for _method, _path, headers, _body in api.requests] == ["Bearer k", "Bearer renewed"]
+
+
+def test_a_token_that_is_not_accepted_after_it_was_renewed_is_an_error(known, api):
+    api.answers += [status(401, "Unauthorized"), status(401, "Unauthorized")]
+
+    with pytest.raises(RolloutError) as error:
+        known.write(TO_2)
+
+    assert error.value.what == "the API server does not accept the credentials (401)"
+    assert (error.value.where, error.value.why) == (api.url, "Unauthorized")
+    assert len(api.sent) == 2
+
+
+def test_a_request_whose_tries_take_long_is_given_up_sooner(known, api, pauses, monkeypatch):
+    """An API server without etcd lets each of them wait."""
+    monkeypatch.setattr(http, "PATIENCE", -1.0)
+    api.answers += [cut, shown()]
+
+    with pytest.raises(RolloutError) as error:
+        known.look_up("foo")
+
+    assert "cannot be reached" in error.value.what and len(api.sent) == 1
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_refusal_just_after_an_outage_is_tried_again(known, api, pauses, code):
+    """An API server that has just started answers before it knows Roles and ServiceAccounts."""
+    api.answers += [cut, *(status(code) for _time in range(4)), shown("2", replicas=2)]
+
+    known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 2 and 4 <= len(pauses) <= 5
+
+
+def test_a_refusal_that_lasts_after_an_outage_is_an_error(known, api, pauses):
+    api.answers += [cut, *(status(403, "may not") for _time in range(20))]
+
+    with pytest.raises(RolloutError) as error:
+        known.look_up("foo")
+
+    assert error.value.what == "permission denied (403)" and len(pauses) == len(http.BACKOFF)
+
+
+def test_a_refusal_long_after_an_outage_is_an_error_at_once(known, api, pauses):
+    known.http.note_outage()
+    known.http._unreachable_at -= http.STARTING
+    api.answers += [status(403, "may not")]
+
+    with pytest.raises(RolloutError):
+        known.look_up("foo")
+
+    assert pauses == []
+
+
+@pytest.mark.parametrize("bad", [cut, half, answer(b"{"), answer(b"")], ids=["reset", "cut short", "no JSON", "empty"])
+def test_a_read_whose_answer_is_lost_is_tried_again(known, api, bad):
+    api.answers += [bad, shown("2", replicas=2)]
+
+    known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 2
+
+
+@pytest.mark.parametrize("other", [{"items": []}, [], "text", 7], ids=["no kind", "a list", "a text", "a number"])
+def test_what_is_no_api_server_is_said_to_be_none(known, api, other):
+    api.answers.append(answer(other))
+
+    with pytest.raises(RolloutError, match=f"^what answers at {api.url} is no Kubernetes API server$"):
+        known.look_up("foo")
+
+
+@pytest.mark.parametrize("was_known, tries", [(False, 4), (True, 8)], ids=["never heard of", "known to be there"])
+def test_a_server_that_is_not_there_is_waited_for_longer_if_it_has_been_there(cluster, api, pauses, was_known, tries):
+    if was_known:
+        api.answers.append(listed())
+        cluster.controllers()
+    api.shutdown()
+    api.server_close()
+
+    with pytest.raises(RolloutError) as error:
+        cluster.look_up("foo")
+
+    assert error.value.what == f"the API server at {api.url} cannot be reached"
+    assert "Connection refused" in error.value.why and "0x" not in error.value.why
+    assert error.value.next_command == "run the same task again when it is back"
+    assert len(pauses) == tries - 1
+
+
+def test_a_server_that_comes_back_is_gone_on_with(known, api, monkeypatch):
+    """Nothing has been sent, so that even a write is tried again."""
+    port = api.server_port
+    api.shutdown()
+    api.server_close()
+    later = []
+
+    def come_back(seconds):
+        if not later:
+            later.append(HTTPServer(("127.0.0.1", port), Handler))
+            later[0].answers, later[0].watches, later[0].requests = [shown("2", replicas=2)], [], []
+            threading.Thread(target=later[0].handle_request, daemon=True).start()
+
+    monkeypatch.setattr(http.time, "sleep", come_back)
+
+    assert known.write(TO_2) is True
+    assert len(later[0].requests) == 1
+    later[0].server_close()

@@ -1,0 +1,266 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pods: whose they are, how each changes its controller, and those that explain a wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+from apiserver import CAUSES, PRIMARY, answer, cut, going_on, half, pod, pods, status, stream, to_bar
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+
+# What explains a wait
+
+TROUBLED = "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=500"
+
+
+def of_primary(name, ready=False, restarts=0):
+    status = {"conditions": [{"type": "Ready", "status": str(ready)}], "containerStatuses": [{"restartCount": restarts}]}
+    return {**pod(name, "uid of foo", uid=f"uid of {name}", resourceVersion="11"), "status": status}
+
+
+def eventually(condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def names(items):
+    return sorted(each["metadata"]["name"] for each in items)
+
+
+def test_troubled_pods_are_listed_once_and_followed(known, api):
+    api.answers.append(pods(of_primary("a"), of_primary("ready", ready=True), of_primary("restarted", ready=True, restarts=1),
+                            pod("stranger", "another", uid="u")))
+    api.watches.append(stream(*({"type": "MODIFIED", "object": it} for it in (of_primary("a", ready=True), of_primary("b"))),
+                              {"type": "DELETED", "object": of_primary("restarted")}))
+
+    assert names(known.troubled_pods(PRIMARY)) == ["a", "restarted"]
+    eventually(lambda: names(known.troubled_pods(PRIMARY)) == ["b"])
+    assert api.sent == [("GET", TROUBLED)]
+    assert api.watched[0]["labelSelector"] == "app=foo" and api.watched[0]["resourceVersion"] == "1"
+
+
+def test_pods_of_another_controller_are_followed_as_well(known, api):
+    api.answers += [pods(of_primary("a")), pods()]
+    other = dataclasses.replace(PRIMARY, selector={"app": "bar"})
+
+    assert [names(known.troubled_pods(each)) for each in (PRIMARY, other, PRIMARY)] == [["a"], [], ["a"]]
+    assert len(api.sent) == 2
+
+
+def test_a_watch_of_pods_that_has_ended_is_listed_anew(known, api):
+    api.answers += [pods(of_primary("a")), pods(of_primary("b"))]
+    api.watches.append(stream({"type": "ERROR", "object": {"code": 410}}))
+
+    assert names(known.troubled_pods(PRIMARY)) == ["a"]
+    eventually(lambda: names(known.troubled_pods(PRIMARY)) == ["b"])
+
+
+def test_what_may_not_be_seen_is_none(known, api):
+    api.answers += [status(403)] * 4
+
+    assert known.troubled_pods(PRIMARY) == known.troubled_pods(PRIMARY) == known.warnings() == []
+    assert known.log("a", "web", previous=True) == []
+
+
+def test_the_end_of_a_log(known, api):
+    api.answers.append(answer(b"one\ntwo \xff\n"))
+
+    assert known.log("a", "web", previous=True) == ["one", "two \ufffd"]
+    assert api.sent[0][1] == "/api/v1/namespaces/default/pods/a/log?container=web&previous=true&tailLines=5&limitBytes=4096"
+
+
+# Whose they are
+
+
+def test_live_pods_are_those_that_have_not_ended_and_stay_with_their_owners(known, api):
+    api.answers += [pods(pod("a", uid="1"), pod("b", "uid of foo", uid="2", labels={"app": "foo"}),
+                         pod("c", uid="3", deletionTimestamp="now"), **{"continue": "x"}),
+                    pods({"metadata": {"name": "d", "uid": "4"}})]
+
+    assert known.live_pods({"app": "foo"}) == (
+        Pod("a", "1", {}, ""), Pod("b", "2", {"app": "foo"}, "uid of foo"), Pod("d", "4", {}, ""))
+    _method, path, headers, _body = api.requests[0]
+    assert "labelSelector=app%3Dfoo" in path and "status.phase%21%3DFailed" in path and "status.phase%21%3DSucceeded" in path
+    assert "as=PartialObjectMetadataList" in headers["Accept"]
+
+
+def test_no_pods_at_all_may_be_a_null(known, api):
+    api.answers.append(answer({"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": None}))
+
+    assert known.live_pods({"app": "foo"}) == ()
+
+
+def test_live_pods_that_may_not_be_seen_are_an_error(known, api):
+    """Without them a handover would take itself for done."""
+    api.answers.append(status(403, 'User "x" cannot list resource "pods"'))
+
+    with pytest.raises(RolloutError) as error:
+        known.live_pods({"app": "foo"})
+
+    assert (error.value.what, error.value.where) == ("permission denied (403)", "namespace default")
+
+
+# Pods change their controller
+
+
+POD = answer({"kind": "PartialObjectMetadata", "metadata": {}})
+
+
+def patched_pods(api):
+    return [path.rpartition("/")[2] for method, path in api.sent if method == "PATCH"]
+
+
+def test_each_pod_is_handed_over_by_one_patch(known, api):
+    api.answers += [POD] * 2
+    write = to_bar("a", "b")
+
+    assert known.hand_over(write, going_on) == 2
+    assert [(method, path, body) for method, path, _headers, body in api.requests] == [
+        ("PATCH", f"/api/v1/namespaces/default/pods/{each.name}", list(each.operations)) for each in write.patches()]
+    headers = api.requests[0][2]
+    assert headers["Content-Type"] == "application/json-patch+json" and "as=PartialObjectMetadata;" in headers["Accept"]
+
+
+@pytest.mark.parametrize("refused", [
+    status(404, "not found"), status(409, "the object has been modified"), status(422, "testing value failed"),
+    cut, half, status(504),
+], ids=["it is gone", "a conflict", "it is another pod, or another's", "no answer", "half an answer", "504"])
+def test_a_pod_that_cannot_be_handed_over_now_is_left_for_the_next_look(known, api, refused):
+    api.answers += [POD, refused, POD]
+
+    assert known.hand_over(to_bar("a", "b", "c"), going_on) == 2
+    assert patched_pods(api) == ["a", "b", "c"] and len(api.sent) == 3
+
+
+@pytest.mark.parametrize("refused, reason", [
+    (status(403, 'pods "b" is forbidden: cannot set blockOwnerDeletion in this case'), "cannot set blockOwnerDeletion"),
+    (status(403, 'pods "b" is forbidden: User "x" cannot patch resource "pods"'), "cannot patch"),
+    (status(422, 'admission webhook "w" denied the request: keep'), "keep"),
+    (status(422, "metadata.ownerReferences: Invalid", **CAUSES), "Invalid"),
+], ids=["an admission plugin", "no permission", "a webhook", "it makes no sense"])
+def test_a_pod_that_may_not_be_handed_over_is_named_with_the_reason(known, api, refused, reason):
+    api.answers += [POD, refused, POD]
+
+    with pytest.raises(RolloutError) as error:
+        known.hand_over(to_bar("a", "b", "c"), going_on)
+
+    assert error.value.what.startswith("the pod b may not get another controller (4") and reason in error.value.why
+    assert error.value.where == "namespace default" and "docs/permissions.md" in error.value.next_command
+    assert patched_pods(api) == ["a", "b"]
+
+
+def test_credentials_that_have_ended_are_no_fault_of_a_pod(known, api):
+    api.answers += [status(401, "Unauthorized")] * 2
+
+    with pytest.raises(RolloutError, match="the API server does not accept the credentials"):
+        known.hand_over(to_bar("a"), going_on)
+
+
+def test_a_server_that_has_too_much_to_do_gets_the_patch_again(known, api):
+    api.answers += [status(429), status(503), POD]
+
+    assert known.hand_over(to_bar("a"), going_on) == 1
+    assert patched_pods(api) == ["a"] * 3
+
+
+def test_many_pods_are_handed_over_on_several_connections(known, api):
+    names = [f"pod-{number}" for number in range(3 * room.PODS_PER_CONNECTION)]
+    clients = set()
+
+    def slow(handler, query):
+        clients.add(handler.client_address)
+        time.sleep(0.01)
+        POD(handler, query)
+
+    api.answers += [slow] * len(names)
+
+    assert known.hand_over(to_bar(*names), going_on) == len(names)
+    assert sorted(patched_pods(api)) == sorted(names)
+    assert len(clients) >= 3
+
+
+def test_a_handover_ends_early_where_it_may_not_go_on(known, api, monkeypatch):
+    monkeypatch.setattr(room, "TURN", 0.02)
+    asked = []
+
+    def slow(handler, query):
+        api.closing.wait(0.05)
+        POD(handler, query)
+
+    api.answers += [slow] * 20
+
+    landed = known.hand_over(to_bar(*map(str, range(20))), lambda: asked.append(1) or len(asked) < 3)
+
+    assert 0 < landed == len(patched_pods(api)) < 10 and len(asked) == 3
+
+
+def test_a_lease_that_is_lost_ends_a_handover_with_its_error(known, api, monkeypatch):
+    monkeypatch.setattr(room, "TURN", 0.02)
+
+    def slow(handler, query):
+        api.closing.wait(0.05)
+        POD(handler, query)
+
+    def lose():
+        raise RolloutError("another task has the Lease")
+
+    api.answers += [slow] * 20
+
+    with pytest.raises(RolloutError, match="another task has the Lease"):
+        known.hand_over(to_bar(*map(str, range(20))), lose)
+
+    assert len(patched_pods(api)) < 10
+
+
+# Whether they may, before the first write
+
+
+LISTED = pods(pod("a", "uid of foo", uid="1", labels={"app": "foo"}))
+
+
+def test_a_dry_run_with_one_pod_tells_that_it_may_be_handed_over(known, api):
+    api.answers += [LISTED, POD]
+
+    known.refuse_hand_over(PRIMARY)
+
+    assert api.sent == [("GET", "/api/v1/namespaces/default/pods?labelSelector=app%3Dfoo&limit=1"),
+                        ("PATCH", "/api/v1/namespaces/default/pods/a?dryRun=All")]
+    taker = api.requests[1][3][-1]["value"]
+    assert taker["blockOwnerDeletion"] and taker["controller"] and taker["uid"] not in ("uid of foo", "")
+
+
+@pytest.mark.parametrize("refused, reason", [
+    (status(403, 'pods "a" is forbidden: cannot set blockOwnerDeletion in this case'), "cannot set blockOwnerDeletion"),
+    (status(422, 'admission webhook "w" denied the request: keep'), "keep"),
+], ids=["an admission plugin", "a webhook"])
+def test_a_dry_run_that_is_refused_is_an_error_before_anything_is_changed(known, api, refused, reason):
+    api.answers += [LISTED, refused]
+
+    with pytest.raises(RolloutError) as error:
+        known.refuse_hand_over(PRIMARY)
+
+    assert error.value.what.startswith("the pod a may not get another controller (4") and reason in error.value.why
+    assert error.value.next_command.endswith("nothing was changed")
+
+
+@pytest.mark.parametrize("answers", [
+    [pods()], [status(403)], [pods(pod("a", "uid of another", uid="1"))], [pods(pod("a", uid="1"))],
+    [LISTED, status(404)], [LISTED, status(409)], [LISTED, status(422, "testing value failed")],
+    [LISTED, status(400, "admission webhook does not support dry run")],
+], ids=["no pod", "pods may not be seen", "a pod of another", "a pod of nobody", "it is gone", "a conflict", "it is another one's",
+        "a webhook that takes no dry run"])
+def test_what_a_dry_run_cannot_tell_is_no_reason_to_refuse(known, api, answers):
+    api.answers += answers
+
+    known.refuse_hand_over(PRIMARY)
+
+    assert len(api.sent) == len(answers)

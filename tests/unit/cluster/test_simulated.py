@@ -1,0 +1,70 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Check mode: everything happens in memory, and what the server alone knows is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from apiserver import FREEZE, FROZEN, PRIMARY, TO_2, a_scaler, answer, going_on, shown, status, to_bar
+from builders import template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Merge
+
+
+def simulate(real, let_pass=lambda seconds: None):
+    return SimulatedGateway(real, let_pass, choose(Request("foo")).model(real))
+
+
+def test_check_mode_changes_a_cluster_in_memory(known, api):
+    simulated = simulate(known)
+
+    assert simulated.write(TO_2)
+    simulated.wait(1)
+    assert simulated.controllers()["foo"].is_settled and simulated.controllers()["foo"].replicas == 2
+    assert known.controllers()["foo"].replicas == 3
+    assert api.sent == []
+
+
+def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(known):
+    passed = []
+    simulated = simulate(known, passed.append)
+    simulated.write(TO_2)
+
+    simulated.wait(1)
+    assert passed == []
+    simulated.wait(2)
+    assert passed == [2]
+
+
+def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
+    api.answers += [shown(), *[status(404)] * 5]
+    simulated = simulate(known)
+
+    assert simulated.dry_run(Merge("foo", {"spec": {}}))["spec"]["template"] == template()
+    assert simulated.why_absent("foo") == "there is no namespace default"
+    assert simulated.troubled_pods(PRIMARY) == [] and len(simulated.live_pods({"app": "foo"})) == 3
+    assert simulated.look_up("foo") is None and len(api.sent) == 6
+
+
+def test_check_mode_hands_over_pods_in_memory(known, api):
+    simulated = simulate(known)
+
+    assert simulated.hand_over(to_bar("0", "1"), going_on) == 2
+    assert sorted(pod.owner for pod in simulated.live_pods({"app": "foo"})) == ["uid of bar", "uid of bar", "uid of foo"]
+    assert simulated.hand_over(dataclasses.replace(to_bar("0"), giver="uid of nobody"), going_on) == 0
+    assert simulated.refuse_hand_over(PRIMARY) is None and api.sent == []
+
+
+def test_check_mode_freezes_a_copy(known, api):
+    api.answers += [answer({"kind": "List", "items": [a_scaler()]})] * 3
+    simulated = simulate(known)
+
+    assert simulated.objects("horizontalpodautoscalers") == [a_scaler()]
+    assert simulated.write(FREEZE)
+    assert simulated.objects("horizontalpodautoscalers") == [FROZEN]
+    assert {method for method, _path in api.sent} == {"GET"}

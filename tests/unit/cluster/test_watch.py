@@ -1,0 +1,137 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is known of the controllers: a list, a watch, and what comes of each way in which they can break."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from apiserver import BASE, PRIMARY, TO_2, cut, event, item, listed, shown, status, stream
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+
+def test_controllers_are_listed_once(known, api):
+    assert known.controllers() == {"foo": PRIMARY}
+    assert known.items() == [item()]
+    assert api.sent == []
+
+
+def test_an_answer_that_is_older_than_what_is_known_is_not_kept(known, api):
+    api.answers += [shown("9", replicas=5), shown("10", replicas=6), shown("2", replicas=2)]
+    for _time in range(3):
+        known.look_up("foo")
+
+    assert known.controllers()["foo"].replicas == 6
+
+
+# The watch
+
+
+def wait_until(cluster, condition):
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        cluster.wait(0.05)
+
+
+def test_events_are_followed_from_the_list_s_version(known, api):
+    api.watches.append(stream(event("ADDED", "11", name="bar"), event("MODIFIED", "12", replicas=5),
+                              {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}},
+                              event("DELETED", "21", name="bar")))
+    api.watches.append(stream(event("MODIFIED", "22", replicas=6)))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert known.controllers().keys() == {"foo"}
+    assert [query["resourceVersion"] for query in api.watched] == ["10", "21"]
+    assert api.watched[0]["allowWatchBookmarks"] == "1"
+
+
+def test_who_is_told_of_news_and_that_an_answer_told_it_before(known, api):
+    api.answers.append(shown("12", replicas=2))
+    known.write(TO_2)
+    api.watches.append(stream(event("MODIFIED", "12", replicas=2), event("ADDED", "13", name="bar")))
+
+    heard = set().union(*(known.wait(0.5) for _time in range(3)))
+
+    assert heard == {"bar", ""}  # and of its partner, which it has not
+
+
+def test_a_bookmark_moves_the_version_on(known, api):
+    api.watches += [stream({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "20"}}}),
+                    stream(event("MODIFIED", "22", replicas=6))]
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert [query["resourceVersion"] for query in api.watched] == ["10", "20"]
+
+
+def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(known, api):
+    api.watches.append(stream(event("DELETED", "11", uid="another"), event("MODIFIED", "12", replicas=5)))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 5)
+
+
+@pytest.mark.parametrize("bad", [
+    stream({"type": "ERROR", "object": {"kind": "Status", "code": 410}}), status(410), status(500), status(403)],
+    ids=["410 in the stream", "410", "500", "403"])
+def test_a_watch_that_is_refused_leads_to_a_new_list_and_a_watch_from_there(known, api, bad):
+    api.watches += [bad, stream(event("MODIFIED", "31", replicas=6))]
+    api.answers.append(listed(item("30", replicas=5), version="30"))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert api.sent == [("GET", f"{BASE}?limit=500")]
+    assert api.watched[-1]["resourceVersion"] == "30"
+
+
+@pytest.mark.parametrize("bad", [stream(tail=b'{"type": "MODI'), stream(tail=b"no JSON\n"), stream(tail=b'{"no": "event"}\n'), cut],
+                         ids=["a cut line", "no JSON", "no event", "reset"])
+def test_a_watch_that_breaks_is_opened_again_where_it_was(known, api, bad):
+    api.watches += [bad, stream(event("MODIFIED", "11", replicas=6))]
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert api.watched[-1]["resourceVersion"] == "10"
+    assert api.sent == []
+
+
+def test_a_lack_of_permission_that_comes_up_while_watching_is_an_error(known, api):
+    api.watches.append(status(403))
+    api.answers.append(status(403, "cannot list"))
+
+    with pytest.raises(RolloutError, match="permission denied"):
+        wait_until(known, lambda: False)
+
+
+def test_waiting_ends_after_its_time_when_nothing_happens(known, api):
+    began = time.monotonic()
+
+    known.wait(0.05)
+
+    assert 0.05 <= time.monotonic() - began < 1
+
+
+def test_a_watch_that_is_silent_for_long_is_checked_by_a_list(known, api, monkeypatch):
+    """Something in between may swallow what comes."""
+    monkeypatch.setattr(watch, "RELIST_SECONDS", 0.05)
+    api.answers.append(listed(item("30", replicas=5), version="30"))
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 5)
+
+    assert api.sent == [("GET", f"{BASE}?limit=500")]
+
+
+def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(known, api, monkeypatch):
+    """Half-open: else every change would be heard of by the next list only, until the connection is given up."""
+    monkeypatch.setattr(watch, "RELIST_SECONDS", 0.05)
+    api.answers.append(listed(item("30", replicas=5), version="30"))
+    api.watches += [lambda handler, query: handler.server.closing.wait(10), stream(event("MODIFIED", "31", replicas=6))]
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert api.watched[0]["resourceVersion"] == "30"

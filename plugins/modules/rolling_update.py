@@ -39,6 +39,8 @@ options:
   names:
     description:
       - Names of several controllers to roll, started in this order, at most O(concurrency) at a time.
+      - All of them are looked at before the first one is started. A name that does not exist, or that may not be updated, fails
+        before anything is changed; with the default of O(max_failures), none of the others is started then.
     type: list
     elements: str
   label_selectors:
@@ -59,6 +61,7 @@ options:
       - With O(names) or O(label_selectors), how many controllers may fail without keeping the others from being started, as a
         number or as a percentage of all of them (rounded down). Once more than that have failed, no further ones are started, and
         those already started run to their end. By default, the first failure is one too many.
+      - Controllers that are refused before the first one is started count as well.
       - The task fails if any controller fails, whatever this is set to.
     type: str
     default: "0"

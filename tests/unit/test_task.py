@@ -9,10 +9,10 @@ import json
 import os
 import signal
 import threading
-import types
 
 import pytest
 from ansible.module_utils import basic
+from asked import Asked
 from builders import SUCCESSOR, new, old, rc
 
 from ansible_collections.baton.kubernetes.plugins.action import rolling_update as action
@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway i
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info
+from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
@@ -189,29 +189,6 @@ def bar():
     item = rc("bar")
     item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
     return item
-
-
-class Asked:
-    """A task, asked of the module, of the module in check mode, and of the action plugin in Ansible's own process."""
-
-    def __init__(self, monkeypatch, capsys):
-        self.monkeypatch, self.capsys = monkeypatch, capsys
-
-    def module(self, module=rolling_update, check_mode=False, **arguments):
-        arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
-        self.monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
-        self.monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
-        with pytest.raises(SystemExit) as ended:
-            module.main()
-        result = json.loads(self.capsys.readouterr().out)
-        assert bool(ended.value.code) == result.get("failed", False)
-        self.invocation = result.pop("invocation")
-        return result
-
-    def here(self, **arguments):
-        loader = types.SimpleNamespace(get_basedir=lambda: ".")
-        of_ansible = types.SimpleNamespace(args=arguments, diff=False, check_mode=False)
-        return action.ActionModule(of_ansible, None, None, loader, None, None)._look()
 
 
 @pytest.fixture

@@ -53,7 +53,8 @@ def effective(template: Json, kind: str) -> Amounts:
     Init containers run one after the other, each beside the sidecars that were started before it.
     """
     spec = _map(template, "spec")
-    total, sidecars, largest = Amounts(), Amounts(), Amounts()
+    total: Amounts = Amounts()
+    sidecars, largest = total.copy(), total.copy()
     for each in _list(spec, "containers"):
         total += _asked(each, kind)
     for each in _list(spec, "initContainers"):
@@ -77,8 +78,9 @@ def amounts(resources: Json) -> Amounts:
     return Amounts({resource: quantity(text) for resource, text in resources.items()})
 
 
-_SUFFIXES = {"n": "1e-9", "u": "1e-6", "m": "1e-3", "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
-             "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
+_SUFFIXES: dict[str | None, str | int] = {
+    "n": "1e-9", "u": "1e-6", "m": "1e-3", "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
+    "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([eE][+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i))?")
 
 
@@ -94,7 +96,7 @@ def quantity(text: t.Any) -> decimal.Decimal:
     return decimal.Decimal(number + (exponent or "")) * decimal.Decimal(_SUFFIXES.get(suffix, 1))
 
 
-def in_words(value: decimal.Decimal) -> str:
+def in_words(value: decimal.Decimal | int) -> str:
     """For people: whole Gi, or Mi rounded up, for what is that large."""
     mebibytes = -(-math.ceil(value) // 2**20)
     if value < 2**20:

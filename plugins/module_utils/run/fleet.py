@@ -204,7 +204,7 @@ class _Rolling:
 
     @property
     def _failed(self) -> list[str]:
-        return [name for name, entry in list(self._entries.items()) if entry["failed"]]
+        return [request.name for request in self.requests if self._entries.get(request.name, {}).get("failed")]
 
     @property
     def _has_to_end(self) -> bool:

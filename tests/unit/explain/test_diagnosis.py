@@ -19,7 +19,7 @@ from builders import rc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain import diagnosis
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import diagnosis, signs
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause, causes
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
@@ -451,7 +451,7 @@ WORDS = {
 }
 #: Every row of every table, by its kind and suggestion.
 ROWS = [row for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST", "TERMINATING")
-        for row in getattr(diagnosis, name)]
+        for row in getattr(signs, name)]
 
 
 def look(sample):

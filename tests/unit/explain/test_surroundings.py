@@ -7,19 +7,15 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import decimal
 import typing as t
 
 import pytest
 from builders import UPDATE, old, rc, template
 from hypothesis import given
 from hypothesis import strategies as st
-from kubernetes.utils.quantity import parse_quantity
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.explain.quotas import quantity
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.surroundings import Surroundings, warnings
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.autoscaler import autoscaler_of
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import budgets_of, desired_healthy
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks import DEPLOYMENT_LABEL
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -489,85 +485,7 @@ def hpa(autoscaler="web", **target):
             "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", **target}}}
 
 
-@pytest.mark.parametrize("target, found", [
-    ({}, True),
-    ({"apiVersion": ""}, True),
-    ({"apiVersion": None}, True),
-    ({"apiVersion": "apps/v1"}, False),
-    ({"kind": "Deployment"}, False),
-    ({"name": "bar"}, False),
-])
-def test_the_autoscaler_of_a_controller(target, found):
-    mine = hpa(**target)
-
-    assert autoscaler_of(Request(name="foo"), [hpa("other", kind="ReplicaSet"), mine]) == (mine if found else None)
-
-
-def test_autoscalers_that_may_not_be_seen():
-    assert autoscaler_of(Request(name="foo"), None) is None
-
-
-@pytest.mark.parametrize("selector, matches", [
-    ({}, True),
-    (None, False),
-    ({"matchLabels": {"app": "foo"}}, True),
-    ({"matchLabels": {"app": "bar"}}, False),
-    ({"matchLabels": {"app": "foo", "tier": "front"}}, False),
-    ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["bar", "foo"]}]}, True),
-    ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["bar"]}]}, False),
-    ({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["front"]}]}, False),
-    ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["foo"]}]}, False),
-    ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["bar"]}]}, True),
-    ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["front"]}]}, True),
-    ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
-    ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, False),
-    ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
-    ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, True),
-    ({"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]}, False),
-    ({"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
-])
-def test_the_budgets_that_count_a_templates_pods(selector, matches):
-    budget = {"spec": {"selector": selector}}
-
-    assert budgets_of(template(), [budget]) == ([budget] if matches else [])
-
-
-# The rounding of the disruption controller; the rows with percentages are from its own tests and intstr's.
-@pytest.mark.parametrize("spec, expected, healthy", [
-    ({"minAvailable": 3}, 10, 3),
-    ({"minAvailable": 3}, 1, 3),
-    ({"minAvailable": "28%"}, 10, 3),
-    ({"minAvailable": "30%"}, 10, 3),
-    ({"minAvailable": "31%"}, 10, 4),
-    ({"minAvailable": "100%"}, 11, 11),
-    ({"minAvailable": 0}, 10, 0),
-    ({"maxUnavailable": 1}, 10, 9),
-    ({"maxUnavailable": 0}, 10, 10),
-    ({"maxUnavailable": "1%"}, 10, 9),
-    ({"maxUnavailable": "28%"}, 10, 7),
-    ({"maxUnavailable": "100%"}, 10, 0),
-    ({"maxUnavailable": 20}, 10, 0),
-    ({"maxUnavailable": 1, "minAvailable": None}, 0, 0),
-    ({}, 10, 0),
-])
-def test_how_many_a_budget_wants_healthy(spec, expected, healthy):
-    assert desired_healthy({"spec": spec}, expected) == healthy
-
-
 # Objects as they come
-
-
-@given(st.from_regex(r"[+-]?([0-9]{1,15}(\.[0-9]{0,6})?|\.[0-9]{1,6})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?", fullmatch=True))
-def test_quantities_are_read_as_the_kubernetes_package_reads_them(text):
-    assert quantity(text) == parse_quantity(text)
-
-
-@pytest.mark.parametrize("text, number", [
-    ("100m", "0.1"), ("1.5Gi", 1610612736), ("2E", 2 * 10**18), ("2E3", 2000), (".5", "0.5"), ("1.", 1), (3, 3), (0.5, "0.5"),
-    ("", 0), (None, 0), ("1 Gi", 0), ("1mi", 0), ("1K", 0), ("1e3m", 0), ("nan", 0), ({}, 0), (True, 0), ("\u0661", 0),
-])
-def test_quantities(text, number):
-    assert quantity(text) == decimal.Decimal(number)
 
 
 FULL = {

@@ -14,6 +14,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows import auto
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import DoesNotHold, patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
 BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 60}}
 
@@ -66,3 +67,26 @@ def test_its_steps_name_its_kind():
     assert entry(autoscaler.freeze(scaler()), "now") == {
         "action": "freeze", "kind": "HorizontalPodAutoscaler", "name": "hpa", "from": "at work",
         "to": "does nothing while the update lasts", "at": "now"}
+
+
+def targeting(called="web", **target):
+    return {"metadata": {"name": called},
+            "spec": {"scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", **target}}}
+
+
+@pytest.mark.parametrize("target, found", [
+    ({}, True),
+    ({"apiVersion": ""}, True),
+    ({"apiVersion": None}, True),
+    ({"apiVersion": "apps/v1"}, False),
+    ({"kind": "Deployment"}, False),
+    ({"name": "bar"}, False),
+])
+def test_the_autoscaler_of_a_controller(target, found):
+    mine, other = targeting(**target), targeting("other", kind="ReplicaSet")
+
+    assert autoscaler.autoscaler_of(Request(name="foo"), [other, mine]) == (mine if found else None)
+
+
+def test_autoscalers_that_may_not_be_seen():
+    assert autoscaler.autoscaler_of(Request(name="foo"), None) is None

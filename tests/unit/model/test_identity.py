@@ -15,11 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import same_template, with_label, without_label
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10)
@@ -143,31 +142,3 @@ def test_a_label_that_nobody_has_taken_depends_on_the_content_only(content, take
     own = identity.label_value(content, None)
 
     assert identity.label_value(content, taken if taken != own else "another") == own
-
-
-@given(LABEL_VALUES, LABEL_VALUES)
-def test_templates_that_differ_in_the_deployment_label_only_are_the_same(one, other):
-    templates = [with_label(template(), marks.DEPLOYMENT_LABEL, value) for value in (one, other)]
-
-    assert same_template(*templates, marks.DEPLOYMENT_LABEL)
-    assert same_template(templates[0], template(), marks.DEPLOYMENT_LABEL)
-    assert same_template(*templates, "another/key") == (one == other)
-
-
-def test_labels_are_set_and_removed_without_touching_the_template_they_came_from():
-    before = template(label="earlier")
-
-    assert with_label(before, marks.DEPLOYMENT_LABEL, "later") == template(label="later")
-    assert without_label(before, marks.DEPLOYMENT_LABEL) == template()
-    assert before == template(label="earlier")
-
-
-@pytest.mark.parametrize("metadata", [{}, {"metadata": {}}, {"metadata": {"labels": None, "creationTimestamp": None}}])
-def test_a_template_without_labels_is_the_same_however_that_is_said(metadata):
-    assert same_template({**metadata, "spec": {}}, {"spec": {}}, marks.DEPLOYMENT_LABEL)
-
-
-def test_marks_are_never_copied_to_the_other_controller():
-    assert set(marks.MARKS) < set(marks.NOT_COPIED)
-    assert set(marks.NOT_COPIED) - set(marks.MARKS) == {
-        marks.LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration"}

@@ -269,7 +269,7 @@ def test_a_wrong_name_counts_against_the_failures_that_are_allowed():
     result = answer(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1", concurrency=1)
 
     assert [(each["failed"], each["skipped"]) for each in result["results"]] == [(True, False), (False, True), (True, False)]
-    assert result["results"][1]["msg"] == "not begun, as 2 of the others failed (nobody, one)"
+    assert result["results"][1]["msg"] == "not begun, as 2 of the others failed (one, nobody)"
 
 
 @pytest.mark.parametrize("way, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])

@@ -1,0 +1,47 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A task as Ansible asks for it, without a process of its own: of a module, or of the action plugin that only looks."""
+
+from __future__ import annotations
+
+import json
+import signal
+import types
+
+import pytest
+from ansible.module_utils import basic
+
+from ansible_collections.baton.kubernetes.plugins.action import rolling_update as action
+from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
+
+
+class Asked:
+    def __init__(self, monkeypatch, capsys):
+        self._monkeypatch, self._capsys = monkeypatch, capsys
+        #: What the last module has told of its options.
+        self.invocation = None
+
+    def module(self, module=rolling_update, check_mode=False, **arguments):
+        """The result that a module prints."""
+        arguments = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check_mode}}
+        self._monkeypatch.setattr(basic, "_ANSIBLE_ARGS", json.dumps(arguments).encode())
+        self._monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        self._capsys.readouterr()
+        try:
+            with pytest.raises(SystemExit) as ended:
+                module.main()
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        result = json.loads(self._capsys.readouterr().out)
+        assert bool(ended.value.code) == result.get("failed", False)
+        self.invocation = result.pop("invocation")
+        return result
+
+    def here(self, **arguments):
+        """The answer in Ansible's own process; None where it is left to the module."""
+        of_ansible = types.SimpleNamespace(args=arguments, diff=False, check_mode=False)
+        loader = types.SimpleNamespace(get_basedir=lambda: ".")
+        return action.ActionModule(of_ansible, None, None, loader, None, None)._look()

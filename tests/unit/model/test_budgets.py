@@ -1,0 +1,75 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which budgets count the pods, and how many of them they let be missing."""
+
+from __future__ import annotations
+
+import pytest
+from builders import template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import budgets_of, desired_healthy, pace, spare
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+
+
+@pytest.mark.parametrize("selector, matches", [
+    ({}, True),
+    (None, False),
+    ({"matchLabels": {"app": "foo"}}, True),
+    ({"matchLabels": {"app": "bar"}}, False),
+    ({"matchLabels": {"app": "foo", "tier": "front"}}, False),
+    ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["bar", "foo"]}]}, True),
+    ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["bar"]}]}, False),
+    ({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["front"]}]}, False),
+    ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["foo"]}]}, False),
+    ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["bar"]}]}, True),
+    ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["front"]}]}, True),
+    ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
+    ({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}, False),
+    ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+    ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, True),
+    ({"matchExpressions": [{"key": "app", "operator": "Gt", "values": ["1"]}]}, False),
+    ({"matchLabels": {"app": "foo"}, "matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
+])
+def test_the_budgets_that_count_a_templates_pods(selector, matches):
+    budget = {"spec": {"selector": selector}}
+
+    assert budgets_of(template(), [budget]) == ([budget] if matches else [])
+
+
+# The rounding of the disruption controller; the rows with percentages are from its own tests and intstr's.
+@pytest.mark.parametrize("spec, expected, healthy", [
+    ({"minAvailable": 3}, 10, 3),
+    ({"minAvailable": 3}, 1, 3),
+    ({"minAvailable": "28%"}, 10, 3),
+    ({"minAvailable": "30%"}, 10, 3),
+    ({"minAvailable": "31%"}, 10, 4),
+    ({"minAvailable": "100%"}, 11, 11),
+    ({"minAvailable": 0}, 10, 0),
+    ({"maxUnavailable": 1}, 10, 9),
+    ({"maxUnavailable": 0}, 10, 10),
+    ({"maxUnavailable": "1%"}, 10, 9),
+    ({"maxUnavailable": "28%"}, 10, 7),
+    ({"maxUnavailable": "100%"}, 10, 0),
+    ({"maxUnavailable": 20}, 10, 0),
+    ({"maxUnavailable": 1, "minAvailable": None}, 0, 0),
+    ({}, 10, 0),
+])
+def test_how_many_a_budget_wants_healthy(spec, expected, healthy):
+    assert desired_healthy({"spec": spec}, expected) == healthy
+
+
+@pytest.mark.parametrize("budgets, unavailable", [
+    ([], 3),
+    ([{"maxUnavailable": 2}], 2),
+    ([{"maxUnavailable": 2}, {"minAvailable": 9}], 1),
+    ([{"minAvailable": 12}], 0),
+    ([{"maxUnavailable": 20}], 3),
+])
+def test_the_strictest_budget_sets_the_pace(budgets, unavailable):
+    budgets = [{"spec": spec} for spec in budgets]
+    request = Request(name="foo", max_surge=Size(2), max_unavailable=Size(3))
+
+    assert pace(request, budgets, 10) == (2, unavailable)
+    assert min([3, *(spare(each, 10) for each in budgets)]) == unavailable

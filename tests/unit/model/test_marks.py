@@ -1,0 +1,90 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is kept on objects: under which keys, and what becomes of it when somebody has written something else there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from builders import rc, template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+
+
+def test_the_keys_are_those_on_the_clusters_that_there_are():
+    """Another one would not be found on controllers in the middle of an update."""
+    keys = {name: value for name, value in vars(marks).items() if name.isupper() and isinstance(value, str)}
+
+    assert keys == {
+        "DEPLOYMENT_LABEL": "kubernetes.io/deployment",
+        "DESIRED": "kubernetes.io/desired-replicas",
+        "PARTNER": "kubernetes.io/update-partner",
+        "PARTNER_UID": "baton.kubernetes/partner-uid",
+        "ORIGINAL": "baton.kubernetes/original-replicas",
+        "SUCCESSOR_SPEC": "baton.kubernetes/next-spec",
+        "PAUSED": "baton.kubernetes/paused",
+        "FROZEN": "baton.kubernetes/frozen",
+        "TAKEOVER": "baton.kubernetes/takeover",
+        "LAST_ROLLOUT": "baton.kubernetes/last-rollout",
+        "RESTART": "baton.kubernetes/restart",
+        "HISTORY": "baton.kubernetes/history-of",
+        "HASH_LABEL": "pod-template-hash",
+        "REVISION": "deployment.kubernetes.io/revision",
+        "HOLDER": "baton.kubernetes/holder",
+        "KUBECTL_NEXT": "kubectl.kubernetes.io/next-controller-id",
+        "KUBECTL_SOURCE": "kubectl.kubernetes.io/update-source-id",
+    }
+
+
+def test_marks_are_never_copied_to_the_other_controller():
+    assert set(marks.MARKS) < set(marks.NOT_COPIED)
+    assert set(marks.NOT_COPIED) - set(marks.MARKS) == {
+        marks.LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration"}
+
+
+@pytest.mark.parametrize("text, expected", [
+    ('{"behavior": null, "minReplicas": 2}', {"behavior": None, "minReplicas": 2}),
+    ('{"behavior": {}, "minReplicas": 2, "maxReplicas": 9, "a/b": 1}', {"behavior": {}, "minReplicas": 2}),
+    ('{"behavior": {}}', None), ("[" * 100_000, None), ('"x"', None), ("", None),
+])
+def test_of_what_an_autoscaler_had_only_two_fields_are_read(text, expected):
+    assert marks.frozen({marks.FROZEN: text}) == expected
+    assert marks.is_frozen({marks.FROZEN: text}) and not marks.is_frozen({})
+
+
+def kept(it, uid="uid of foo"):
+    """A ControllerRevision that keeps it, as the API server shows it."""
+    metadata, data = marks.keep_revision(it, uid)
+    owners = [{"uid": "another"}, {"uid": uid, "controller": True}]
+    return {"metadata": {"name": "foo-x", "ownerReferences": owners, **metadata}, "revision": it.number, "data": data}
+
+
+def test_a_template_that_is_kept_is_read_as_it_was():
+    it = marks.Revision(3, template("a<&>\u2028:1"), "2026-11-21T10:00:00Z", "jane", "foo-x", "uid of foo")
+
+    assert marks.kept_revision(kept(it)) == it
+    assert kept(it)["metadata"]["labels"] == {marks.HISTORY: "uid of foo"}
+    assert not set("<>&\u2028") & set(kept(it)["data"]["template"])
+
+
+@pytest.mark.parametrize("data", [None, {}, {"template": ""}, {"template": "no JSON"}, {"template": "[]"}, {"template": {}}])
+def test_what_keeps_no_template_is_none_of_the_history(data):
+    assert marks.kept_revision({**kept(marks.Revision(1, template())), "data": data}) is None
+
+
+@pytest.mark.parametrize("metadata", [None, {}, {"annotations": None}])
+def test_the_mark_of_a_restart_is_added_to_what_there_is(metadata):
+    before = {**template(), "metadata": metadata}
+    more = {**template(), "metadata": {"annotations": {"a": "b"}, "labels": {"c": "d"}}}
+
+    assert marks.restarted(before, "x")["metadata"] == {"annotations": {marks.RESTART: "x"}}
+    assert marks.restarted(more, "x")["metadata"] == {"annotations": {"a": "b", marks.RESTART: "x"}, "labels": {"c": "d"}}
+
+
+def test_a_record_is_what_json_says_or_empty():
+    record = {"outcome": "updated", "from": {"web": "a:1"}}
+
+    assert marks.last_rollout({marks.LAST_ROLLOUT: json.dumps(record)}) == record
+    assert marks.last_rollout(rc()["metadata"]["annotations"]) == marks.last_rollout({marks.LAST_ROLLOUT: "7"}) == {}

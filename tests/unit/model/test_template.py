@@ -1,0 +1,145 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pod templates: whose image is changed, when two of them are the same, and the label that tells them apart."""
+
+from __future__ import annotations
+
+import pytest
+from builders import template
+from hypothesis import given
+from hypothesis import strategies as st
+from wishes import ask, pods
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import (
+    differ_in_images_only,
+    images_of,
+    repository,
+    same_template,
+    with_label,
+    without_label,
+)
+
+LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
+
+
+# Images
+
+
+@pytest.mark.parametrize("image, expected", [
+    ("myimage", "myimage"),
+    ("myimage:v1", "myimage"),
+    ("library/myimage:v1", "library/myimage"),
+    ("localhost:5000/myimage", "localhost:5000/myimage"),
+    ("localhost:5000/myimage:v1", "localhost:5000/myimage"),
+    ("registry.example.com/team/myimage@sha256:abc", "registry.example.com/team/myimage"),
+    ("registry.example.com:443/team/myimage:v1@sha256:abc", "registry.example.com:443/team/myimage"),
+])
+def test_a_repository_is_the_image_without_tag_and_digest(image, expected):
+    assert repository(image) == expected
+
+
+def changed(template, **params):
+    return images_of(ask(**params).applied_to(template))
+
+
+def test_the_only_container_gets_the_image_whatever_it_is():
+    assert changed(pods("web=one:v1"), image="two:v2") == {"web": "two:v2"}
+
+
+def test_the_only_container_that_runs_the_same_repository_gets_the_image():
+    both = pods("web=localhost:5000/web:v1", "log=localhost:5000/log:v1")
+
+    assert changed(both, image="localhost:5000/log:v2") == {"web": "localhost:5000/web:v1", "log": "localhost:5000/log:v2"}
+
+
+def test_the_container_that_is_named_gets_the_image():
+    assert changed(pods("web=a:1", "log=b:1"), image="c:2", container="log") == {"web": "a:1", "log": "c:2"}
+
+
+def test_an_init_container_that_is_named_gets_the_image():
+    both = pods("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
+
+    assert changed(both, image="b:2", container="prepare") == {"prepare": "b:2", "web": "a:1"}
+
+
+def test_an_init_container_never_makes_the_choice_of_a_container_unclear():
+    both = pods("web=a:1", initContainers=[{"name": "prepare", "image": "a:1"}])
+
+    assert changed(both, image="a:2") == {"prepare": "a:1", "web": "a:2"}
+
+
+def test_several_images_are_set_at_once_and_the_rest_stays():
+    before = pods("web=a:1", "log=b:1", "mesh=c:1")
+
+    assert changed(before, images={"web": "a:2", "log": "b:2"}) == {"web": "a:2", "log": "b:2", "mesh": "c:1"}
+
+
+def test_setting_an_image_leaves_the_template_it_came_from_alone():
+    before = pods("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
+
+    ask(image="a:2").applied_to(before)
+
+    assert before == pods("web=a:1", initContainers=[{"name": "prepare", "image": "b:1"}])
+
+
+@pytest.mark.parametrize("containers, params, what", [
+    (["web=a:1", "log=b:1"], {"image": "c:2"},
+     "which container of foo gets the image c:2? None runs c now; give container: one of web, log"),
+    (["web=a:1", "log=a:1"], {"image": "a:2"},
+     "which container of foo gets the image a:2? Several run a now; give container: one of web, log"),
+    (["web=a:1", "log=b:1"], {"image": "a:2", "container": "nope"},
+     "there is no container nope in the template of foo; it has: web, log"),
+    (["web=a:1"], {"images": {"web": "a:2", "nope": "b:2"}}, "there is no container nope in the template of foo; it has: web"),
+], ids=["none runs it", "several run it", "unknown container", "unknown container among several"])
+def test_a_container_that_is_not_clear_is_refused(containers, params, what):
+    with pytest.raises(RolloutError) as refused:
+        ask(**params).applied_to(pods(*containers))
+
+    assert refused.value.what == what
+
+
+# The same pods, or not
+
+
+def with_init(image, command):
+    return pods("web=a:1", initContainers=[{"name": "prepare", "image": image, "command": [command]}])
+
+
+@pytest.mark.parametrize("other, expected", [
+    (with_init("b:1", "x"), True),
+    (with_init("b:2", "x"), True),
+    ({**with_init("b:1", "x"), "metadata": {"labels": {marks.DEPLOYMENT_LABEL: "y"}}}, True),
+    (with_init("b:1", "y"), False),
+    (pods("web=a:1"), False),
+    ({**with_init("b:1", "x"), "metadata": {"labels": {"a": "b"}}}, False),
+], ids=["equal", "an image", "the deployment label", "a command", "a container fewer", "a label"])
+def test_templates_that_differ_in_images_only(other, expected):
+    assert differ_in_images_only(with_init("b:1", "x"), other, marks.DEPLOYMENT_LABEL) is expected
+
+
+# The deployment label
+
+
+@given(LABEL_VALUES, LABEL_VALUES)
+def test_templates_that_differ_in_the_deployment_label_only_are_the_same(one, other):
+    templates = [with_label(template(), marks.DEPLOYMENT_LABEL, value) for value in (one, other)]
+
+    assert same_template(*templates, marks.DEPLOYMENT_LABEL)
+    assert same_template(templates[0], template(), marks.DEPLOYMENT_LABEL)
+    assert same_template(*templates, "another/key") == (one == other)
+
+
+def test_labels_are_set_and_removed_without_touching_the_template_they_came_from():
+    before = template(label="earlier")
+
+    assert with_label(before, marks.DEPLOYMENT_LABEL, "later") == template(label="later")
+    assert without_label(before, marks.DEPLOYMENT_LABEL) == template()
+    assert before == template(label="earlier")
+
+
+@pytest.mark.parametrize("metadata", [{}, {"metadata": {}}, {"metadata": {"labels": None, "creationTimestamp": None}}])
+def test_a_template_without_labels_is_the_same_however_that_is_said(metadata):
+    assert same_template({**metadata, "spec": {}}, {"spec": {}}, marks.DEPLOYMENT_LABEL)

@@ -171,6 +171,14 @@ class Namespace:
     def create(self, resource: str, body: Json) -> Json:
         return self._call("POST", self._path(resource), body)
 
+    def create_any(self, kind: str, body: Json, **spec: t.Any) -> Json:
+        """What manifest() makes, as a controller of that kind."""
+        if kind == "ReplicationController":
+            return self.create("replicationcontrollers", body)
+        selector = {"matchLabels": body["spec"]["selector"]}
+        body = {**body, "apiVersion": "apps/v1", "kind": kind, "spec": {**body["spec"], "selector": selector, **spec}}
+        return self._call("POST", self._apps(f"{kind.lower()}s"), body)
+
     def patch(self, name: str, body: Json, resource: str = "replicationcontrollers") -> Json:
         return self._call("PATCH", self._path(resource, name), body, "application/merge-patch+json")
 
@@ -227,10 +235,7 @@ class Namespace:
 
     def make_replica_set(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo") -> Json:
         """A ReplicaSet of its own with all its pods ready."""
-        body: Json = manifest(replicas, image, name)
-        body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet",
-                 "spec": {**body["spec"], "selector": {"matchLabels": body["spec"]["selector"]}}}
-        self._call("POST", self._apps("replicasets"), body)
+        body = self.create_any("ReplicaSet", manifest(replicas, image, name))
 
         def available() -> bool:
             return (self.replica_set(name) or body).get("status", {}).get("availableReplicas", 0) == replicas
@@ -243,10 +248,7 @@ class Namespace:
 
     def make_deployment(self, replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **spec: t.Any) -> Json:
         """A Deployment with all its pods ready."""
-        body: Json = manifest(replicas, image, name)
-        body |= {"apiVersion": "apps/v1", "kind": "Deployment",
-                 "spec": {**body["spec"], "selector": {"matchLabels": body["spec"]["selector"]}, **spec}}
-        self._call("POST", self._apps("deployments"), body)
+        self.create_any("Deployment", manifest(replicas, image, name), **spec)
         eventually(lambda: self.is_rolled_out(name), f"{replicas} replicas of {name}", seconds=120)
         return t.cast(Json, self.deployment(name))
 

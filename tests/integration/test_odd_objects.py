@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from namespace import Killed, dies, manifest, uids
+from namespace import Killed, dies, eventually, manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -159,3 +159,44 @@ def test_fields_that_we_know_nothing_of_stay(namespace):
     assert {**merged, "containers": []} == {**expected, "containers": []}
     same = {key: value for key, value in merged["containers"][0].items() if key not in ("env", "resizePolicy")}
     assert same == {key: value for key, value in after["containers"][0].items() if key not in ("env", "resizePolicy")}
+
+
+#: What strangers write in a template, and every encoder of JSON in its own way.
+STRANGE = {"command": ["sh", "-c", "a && b > c < d || exit \"$?\""],
+           "env": [{"name": "GREETING", "value": "Grüße, 日本 \u2028 & <b>"}]}
+
+
+@pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet", "Deployment"])
+def test_a_template_with_characters_that_have_several_spellings(namespace, kind):
+    """A JSON patch tests bytes, and the API server writes `&` as `\\u0026`. An image may hold anything as well."""
+    body = manifest(2, image="shop:<TAG>&more", annotations={"note": "für & <x>"})
+    container(body).update(STRANGE)
+    body["spec"]["template"]["metadata"]["annotations"] = {"who": "Jürgen & Söhne <shop>"}
+    get = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set, "Deployment": namespace.deployment}[kind]
+    namespace.create_any(kind, body)
+    eventually(lambda: len(namespace.pods()) == 2, "two pods")
+
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(1, after=True), kind=kind, image="myimage:v2")
+    namespace.roll(kind=kind, state="rolled_back")
+    namespace.roll(kind=kind, image="myimage:v2")
+    result = namespace.roll(kind=kind, image="myimage:v2")
+
+    assert not result["changed"]
+    assert container(get())["image"] == "myimage:v2" and {field: container(get())[field] for field in STRANGE} == STRANGE
+
+
+@pytest.mark.parametrize("partner", ["../secrets/db", "../../../../api/v1/namespaces/kube-system/configmaps/x",
+                                     "../services/http:x:80/proxy/y"])
+def test_a_partner_that_is_a_path_is_asked_for_nowhere(namespace, partner):
+    make(namespace, manifest(2, annotations={marks.PARTNER: partner, marks.PARTNER_UID: "x"}))
+    asked = []
+
+    def listen(gateway):
+        once = gateway.http.once
+        gateway.http.once = lambda method, path, *rest, **more: asked.append(path) or once(method, path, *rest, **more)
+
+    namespace.roll(kill=listen, image="myimage:v2")
+
+    assert namespace.rcs() == ["foo"] and asked
+    assert not [path for path in asked if any(word in path for word in ("secrets", "configmaps", "proxy"))]

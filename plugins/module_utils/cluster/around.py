@@ -11,7 +11,7 @@ import typing as t
 from ..model import marks
 from ..model.fields import Json
 from ..model.kinds import ROLLED, Kind
-from .http import PAGE, RETRIED, Http, Refused
+from .http import PAGE, RETRIED, Http, Refused, quoted
 
 #: Where the API server has the kinds that an update depends on.
 GROUPS = {"services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
@@ -34,7 +34,7 @@ class Around:
     def find(self, kind: str, name: str) -> Json | None:
         """An object of any kind that is written, as it is now. Raises RolloutError."""
         try:
-            return self._http.send("GET", f"{self.collection(f'{kind.lower()}s')}/{name}")
+            return self._http.send("GET", f"{self.collection(f'{kind.lower()}s')}/{quoted(name)}")
         except Refused as refused:
             if refused.status == 404:
                 return None
@@ -82,7 +82,7 @@ class Around:
         others = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind} | {
             kind: f"/apis/apps/v1/namespaces/{self._namespace}/{kind.lower()}s" for kind in ("StatefulSet", "DaemonSet")}
         found = [f"a {kind} {name}" + (f": kind={kind}" if kind in ROLLED else "")
-                 for kind, path in others.items() if status(f"{path}/{name}") == 200]
+                 for kind, path in others.items() if status(f"{path}/{quoted(name)}") == 200]
         if found:
             return f"there is {' and '.join(found)}"
         absent = status(f"/api/v1/namespaces/{self._namespace}") == 404

@@ -20,7 +20,7 @@ import re
 import threading
 import time
 import typing as t
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
@@ -240,9 +240,24 @@ def _deed(write: Write) -> str:
     return next((deed for path, deed in deeds.items() if path in paths), "the change of its annotations")
 
 
-def _encoded(body: t.Any) -> str:
-    """JSON as the API server writes it itself, without spaces: it takes other bytes in a ControllerRevision for other data."""
-    return json.dumps(body, separators=(",", ":"))
+def _encoded(body: t.Any) -> bytes:
+    """JSON as the API server writes it itself (Go's encoding/json): what a JSON patch tests, it compares byte by byte.
+
+    So is the data of a ControllerRevision, which may not change. Half a surrogate pair, which is no text, becomes a question mark.
+    """
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+    for character, spelling in _GO_ESCAPES:
+        text = text.replace(character, spelling)
+    return text
+
+
+def quoted(name: str) -> str:
+    """A name as one segment of a path, whatever somebody has written where a name is expected."""
+    return quote(name, safe="") if name.strip(".") else "%2E" * len(name)
+
+
+#: Inside a JSON document these stand in texts only.
+_GO_ESCAPES = tuple((character.encode(), f"\\u{ord(character):04x}".encode()) for character in "&<>\u2028\u2029")
 
 
 def _retry_after(headers: t.Any) -> float:

@@ -17,7 +17,7 @@ from ..model.observed import Controller
 from ..model.steps import AUTOSCALER, Create, Delete, Merge, Patch, Write, keys
 from .around import Around
 from .connection import Connection
-from .http import JSON_PATCH, AnswerLost, Http, Refused, Unreachable
+from .http import JSON_PATCH, AnswerLost, Http, Refused, Unreachable, quoted
 from .leases import KubernetesLeases
 from .pods import Pods
 from .watch import Cache
@@ -160,7 +160,7 @@ class KubernetesGateway:
         path, query = self._around.collection(f"{write.kind.lower()}s"), _DRY_RUN if is_dry else ""
         if isinstance(write, Create):
             return self.http.send("POST", path + query, write.manifest, is_write=not is_dry)
-        path = f"{path}/{write.name}{query}"
+        path = f"{path}/{quoted(write.name)}{query}"
         if isinstance(write, Merge):
             return self.http.send("PATCH", path, write.patch, "application/strategic-merge-patch+json", is_write=not is_dry)
         if isinstance(write, Patch):

@@ -11,7 +11,7 @@ import time
 
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from .http import AnswerLost, Http, Refused, Unreachable
+from .http import AnswerLost, Http, Refused, Unreachable, quoted
 
 _WITHOUT_LOCK = "see docs/permissions.md; lock=false works without Leases where no other task can be at work"
 
@@ -26,7 +26,7 @@ class KubernetesLeases:
     def lease(self, name: str) -> Json | None:
         """As said there. Raises RolloutError."""
         try:
-            return self._http.send("GET", f"{self._path}/{name}")
+            return self._http.send("GET", f"{self._path}/{quoted(name)}")
         except Refused as refused:
             if refused.status == 404:
                 return None
@@ -37,7 +37,7 @@ class KubernetesLeases:
         name, version = lease["metadata"]["name"], lease["metadata"].get("resourceVersion")
         try:
             if version:
-                return self._http.send("PUT", f"{self._path}/{name}", lease)
+                return self._http.send("PUT", f"{self._path}/{quoted(name)}", lease)
             return self._http.send("POST", self._path, lease)
         except AnswerLost:
             there = self.lease(name)

@@ -17,7 +17,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.observed import Controller, Pod
 from ..model.steps import HandOver, Patch
-from .http import JSON_PATCH, METADATA, ONE_METADATA, PAGE, RETRIED, AnswerLost, Http, Refused, Unreachable
+from .http import JSON_PATCH, METADATA, ONE_METADATA, PAGE, RETRIED, AnswerLost, Http, Refused, Unreachable, quoted
 from .watch import Followed
 
 #: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
@@ -109,7 +109,7 @@ class Pods:
                         raise self._not_handed_over(refused, patch, "nothing was changed") from refused
 
     def _patch(self, patch: Patch, is_write: bool) -> None:
-        path = f"{self._path}/{patch.name}" + ("" if is_write else "?dryRun=All")
+        path = f"{self._path}/{quoted(patch.name)}" + ("" if is_write else "?dryRun=All")
         self._http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write, accept=ONE_METADATA)
 
     def _not_handed_over(self, refused: Refused, patch: Patch, state: str) -> RolloutError:
@@ -147,7 +147,7 @@ class Pods:
         query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
                            "limitBytes": LOG_BYTES})
         try:
-            status, _headers, data = self._http.once("GET", f"{self._path}/{pod}/log?{query}", accept="*/*")
+            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*")
         except (Unreachable, RolloutError):
             return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
         return data.decode(errors="replace").splitlines() if status == 200 else []

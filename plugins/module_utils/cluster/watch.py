@@ -20,7 +20,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller, parse
-from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause
+from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause, quoted
 
 #: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
 WATCH_SECONDS = 60
@@ -68,7 +68,7 @@ class Cache:
     def look_up(self, name: str) -> Json | None:
         """One of them as it is now, None where it is gone. Raises RolloutError."""
         try:
-            self.keep(self._http.send("GET", f"{self.path}/{name}"))
+            self.keep(self._http.send("GET", f"{self.path}/{quoted(name)}"))
         except Refused as refused:
             if refused.status != 404:
                 raise refused.as_error(self.where(name)) from refused

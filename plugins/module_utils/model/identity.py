@@ -13,6 +13,12 @@ import typing as t
 
 NAME_LIMIT = 253
 HASH_LENGTH = 10
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object may have that name (an RFC 1123 subdomain)."""
+    return len(text) <= NAME_LIMIT and bool(_SUBDOMAIN.fullmatch(text))
 
 
 def canonical(value: t.Any) -> str:

@@ -16,7 +16,7 @@ import typing as t
 
 from . import fields
 from .fields import Json
-from .identity import canonical
+from .identity import canonical, is_name
 from .template import images_of
 
 #: Label that tells the pods of the two controllers apart: on metadata, selector, template and pods.
@@ -93,7 +93,9 @@ class Revision:
 
 
 def partner(annotations: Annotations) -> str | None:
-    return annotations.get(PARTNER)
+    """The other controller's name; None also where somebody has written something that is no name."""
+    name = annotations.get(PARTNER)
+    return name if name and is_name(name) else None
 
 
 def partner_uid(annotations: Annotations) -> str | None:
@@ -207,4 +209,6 @@ def _is_size(value: t.Any) -> bool:
 
 
 def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    """A number of replicas, or None; JSON and the API know none above 2^31 - 1."""
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31
+    return int(text) if text is not None and is_number else None

@@ -45,6 +45,8 @@ class Controller:
     replicas: int
     #: Seconds a pod must be ready to count as available.
     min_ready_seconds: int
+    #: The server counts it up with each change of spec (of a Deployment, of annotations as well), and with nothing else.
+    generation: int
     #: The controller manager has acted upon the present spec at least once, so the numbers below are about it.
     is_observed: bool
     #: Pods that exist and are not terminating (status.replicas).
@@ -77,6 +79,7 @@ class Controller:
             has_expressions=isinstance((spec.get("selector") or {}).get("matchExpressions"), list),
             replicas=spec.get("replicas", 1),
             min_ready_seconds=spec.get("minReadySeconds", 0),
+            generation=metadata.get("generation", 1),
             is_observed=status.get("observedGeneration", 0) >= metadata.get("generation", 1),
             current=status.get("replicas", 0),
             ready=status.get("readyReplicas", 0),

@@ -13,7 +13,7 @@ import typing as t
 from . import marks
 from .errors import RolloutError
 from .fields import Json, pairs
-from .identity import NAME_LIMIT
+from .identity import NAME_LIMIT, is_name
 from .kinds import ROLLED, Kind, State
 from .request import Request
 from .thresholds import Size
@@ -68,7 +68,6 @@ NOT_OF_DEPLOYMENTS = ("next_name", "max_steps", "update_period")
 #: The most templates that are kept of a controller.
 HISTORY_LIMIT = 100
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -235,7 +234,7 @@ def _json(option: str, value: t.Any) -> t.Any:
 
 
 def _name(option: str, value: str) -> str:
-    if len(value) > NAME_LIMIT or not _SUBDOMAIN.fullmatch(value):
+    if not is_name(value):
         raise RolloutError(
             f"{option} {value!r} is no object's name: small letters, digits, '-' and '.', at most {NAME_LIMIT}"
         )
@@ -246,7 +245,7 @@ def _label_key(value: str | None) -> str:
     if value is None:
         return marks.DEPLOYMENT_LABEL
     prefix, slash, name = value.rpartition("/")
-    valid_prefix = not slash or (len(prefix) <= NAME_LIMIT and _SUBDOMAIN.fullmatch(prefix))
+    valid_prefix = not slash or is_name(prefix)
     if not valid_prefix or not _LABEL_NAME.fullmatch(name):
         raise RolloutError(f"deployment_label_key {value!r} is no label's key, such as {marks.DEPLOYMENT_LABEL}")
     return value

@@ -50,6 +50,22 @@ def test_requests_are_counted_by_method(known, api):
     assert known.requests == {"GET": 2, "PATCH": 1}
 
 
+def test_a_body_is_written_as_the_api_server_writes_it_which_compares_bytes():
+    """Go's encoding/json, as json.Marshal has it: checked against the real server in test_odd_objects.py."""
+    assert http._encoded({"a": "x && y > z < \u2028\u2029\n\"\\", "ö": "日本 \ud800"}) == (
+        b'{"a":"x \\u0026\\u0026 y \\u003e z \\u003c \\u2028\\u2029\\n\\"\\\\","\xc3\xb6":"\xe6\x97\xa5\xe6\x9c\xac ?"}')
+
+
+@pytest.mark.parametrize("name, path", [("foo.bar-1", "foo.bar-1"), ("../secrets/db", "..%2Fsecrets%2Fdb"), ("..", "%2E%2E"),
+                                        (".", "%2E"), ("x?y#z%2f", "x%3Fy%23z%252f"), ("ö", "%C3%B6")])
+def test_a_name_is_one_segment_of_a_path_whatever_it_holds(known, api, name, path):
+    api.answers.append(status(404))
+
+    known.look_up(name)
+
+    assert api.sent == [("GET", f"{BASE}/{path}")]
+
+
 # Answers that are no success
 
 

@@ -88,3 +88,16 @@ def test_a_record_is_what_json_says_or_empty():
 
     assert marks.last_rollout({marks.LAST_ROLLOUT: json.dumps(record)}) == record
     assert marks.last_rollout(rc()["metadata"]["annotations"]) == marks.last_rollout({marks.LAST_ROLLOUT: "7"}) == {}
+
+
+@pytest.mark.parametrize("text", ["../secrets/db", "../../other/replicationcontrollers/x", "..", "", "Foo", "a b", "x" * 254,
+                                  "x/log?follow=true"])
+def test_a_partner_that_cannot_be_a_name_is_none(text):
+    assert marks.partner({marks.PARTNER: text}) is None
+
+
+@pytest.mark.parametrize("text", ["-1", "1.5", "", "x", "²", "2147483648", "9" * 5000, " 1"])
+def test_a_size_that_no_controller_can_have_is_none(text):
+    annotations = dict.fromkeys((marks.DESIRED, marks.ORIGINAL, marks.PAUSED), text)
+
+    assert marks.desired(annotations) is marks.original(annotations) is marks.paused(annotations) is None

@@ -5,8 +5,8 @@
 """The state table of a Deployment: the server's own controller changes the sizes, and is told what to and how far. Pure.
 
 As in planner.py nothing is remembered between two calls: what must be known stands in the record of the update
-(marks.LAST_ROLLOUT) on the Deployment. Of every patch the template, the record and the fields that it changes are assumed
-to be those that were seen.
+(marks.LAST_ROLLOUT) on the Deployment. Every patch assumes the generation that was seen: nobody has changed its spec or
+its annotations since. (A template is not compared: bytes that mean the same need not be the same.)
 
 A pause is exact because the new pods are told never to count as available (minReadySeconds of 68 years). The server's
 controller stops by its own rules then, with
@@ -329,15 +329,12 @@ def _name(new: Controller | None) -> str:
 
 
 def _patch(primary: Deployment, record: Json, settings: Json, template: Json | None = None) -> Patch:
-    operations = [test("/metadata/uid", primary.uid), test("/spec/template", primary.template)]
-    if primary.annotations:
-        operations.append(test(annotation(marks.LAST_ROLLOUT), primary.annotations.get(marks.LAST_ROLLOUT)))
-    else:
-        operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    operations = [test("/metadata/uid", primary.uid), test("/metadata/generation", primary.generation)]
+    if not primary.annotations:
+        operations.append(put("/metadata/annotations", {}))
     for field, value in settings.items():
         if value != primary.settings[field]:
             path = f"/spec/{field}"
-            operations.append(test(path, primary.settings[field]))
             operations.append({"op": "remove", "path": path} if value is None else put(path, value))
     operations.append(put(annotation(marks.LAST_ROLLOUT), identity.canonical(record)))
     if template is not None:

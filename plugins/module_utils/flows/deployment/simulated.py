@@ -54,7 +54,7 @@ class SimulatedDeployments(Model):
             changed = patched(item, write)
         except DoesNotHold:
             return False
-        if changed["spec"] != item["spec"]:
+        if (changed["spec"], changed["metadata"].get("annotations")) != (item["spec"], item["metadata"].get("annotations")):
             metadata = changed["metadata"]
             changed = {**changed, "metadata": {**metadata, "generation": metadata.get("generation", 1) + 1}}
         self.items[write.name] = changed

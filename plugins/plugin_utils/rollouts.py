@@ -76,9 +76,14 @@ class Rollout:
         return text(self.last, "msg")
 
     @property
+    def failed(self) -> Json:
+        """The result that failed; the first one is the one to know of if a rollback came after it."""
+        return next((each for each in self.results if each.get("failure")), {})
+
+    @property
     def failure(self) -> Json:
-        """The parts of the last error message; the first failure is the one to know of if a rollback came after it."""
-        return next((mapping(each, "failure") for each in self.results if each.get("failure")), {})
+        """The parts of its error message."""
+        return mapping(self.failed, "failure")
 
     @property
     def causes(self) -> list[Json]:
@@ -170,10 +175,12 @@ class Report:
 
     @property
     def headline(self) -> str:
-        """What has become of it, in one sentence: no more than that where the only section tells the rest."""
-        message, rollouts = text(self.data, "message"), self.rollouts
-        is_told_below = len(rollouts) == 1 and rollouts[0].failure and rollouts[0].message == message
-        return text(rollouts[0].failure, "what") if is_told_below else message
+        """What has become of it; of a failure that a section tells of, what failed and no more."""
+        message = text(self.data, "message")
+        for rollout in self.sections:
+            if words := text(rollout.failed, "msg"):
+                message = message.replace(words, text(rollout.failure, "what"))
+        return message
 
     @property
     def stages(self) -> list[Json]:

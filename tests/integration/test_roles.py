@@ -181,6 +181,18 @@ def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
     assert playbooks.told["message"].startswith("Stage 10%: ")
 
 
+def test_the_words_of_the_module_come_once(namespace, playbooks):
+    """Where it fails; the role's own error has their gist, its message all of them."""
+    namespace.make_primary(2)
+
+    output = playbooks.bump(image="myimage:v2-crash", failure_grace=1, stages="", verify_tasks="", succeeds=False)
+
+    what = "the new pods cannot become available; foo is rolled back to myimage:v1"
+    error = error_of(output).partition("PLAY RECAP")[0]
+    assert f"Stage 100%: ReplicationController {namespace.name}/foo: {what}" in error and "'Update foo' has failed" in error
+    assert "CrashLoopBackOff" not in error and "CrashLoopBackOff" in playbooks.told["message"]
+
+
 def test_somebody_elses_update_is_left_alone(namespace, playbooks, shop):
     namespace.make_primary(4)
     namespace.roll(image="myimage:v3", pause_at="1")

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ansible_collections.baton.kubernetes.plugins.lookup import rollout_options
+
 ROOT = Path(__file__).parents[2]
 AWX = ROOT / "docs" / "awx"
 #: Types of questions and of their defaults (SURVEY_TYPE_MAPPING in awx/main/models/mixins.py).
@@ -20,9 +22,10 @@ TYPES = {"text": str, "textarea": str, "password": str, "multiplechoice": str, "
 
 @pytest.fixture(params=["image_bump", "rollback"])
 def survey(request):
-    """A survey, and the text of the playbook that it asks for."""
+    """A survey, and the text of the playbook that it asks for, with the options that its role finds by their short names."""
     files = [ROOT / "playbooks" / f"{request.param}.yml", ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())
+    playbook += "".join(f"{{{{ {name.removeprefix(request.param + '_')} }}}}\n" for name in rollout_options.options(request.param))
     return json.loads((AWX / f"{request.param}.survey.json").read_text()), playbook
 
 

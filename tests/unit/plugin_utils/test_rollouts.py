@@ -63,6 +63,17 @@ def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_w
     assert [each.name for each in fleet.sections] == ["app-20"]
 
 
+@pytest.mark.parametrize("results, message, headline", [
+    ([failed()], "it failed", "the new pods cannot become available"),
+    ([failed(), updated() | {"msg": "shop is back"}], "Stage 10%: it failed\nshop is back.",
+     "Stage 10%: the new pods cannot become available\nshop is back."),
+    ([updated()], "shop is updated, but then no.yml has failed", "shop is updated, but then no.yml has failed"),
+    ([failed() | {"msg": ""}], "it failed", "it failed"),
+], ids=["failed", "rolled back", "failed afterwards", "without a word"])
+def test_the_headline_does_not_say_what_a_section_says(results, message, headline):
+    assert Report({"name": "shop", "message": message, "results": results}).headline == headline
+
+
 def test_there_are_not_too_many_sections():
     fleet = Report({"results": [{"results": [failed(f"app-{number}") for number in range(20)]}]})
 

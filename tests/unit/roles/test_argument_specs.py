@@ -1,7 +1,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A role says each of its options in several files: what they say agrees, and agrees with the module behind it."""
+"""A role says each of its options once: it agrees with the module behind it, and reaches it from every place it can be given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible.errors import AnsibleError
 
+from ansible_collections.baton.kubernetes.plugins.lookup import rollout_options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,8 +23,6 @@ OWN = {
 }
 #: Where a role's default is another one than the module's.
 DIFFERENT = {"image_bump": {"on_failure", "names", "label_selectors"}, "rollback": set()}
-#: What a role decides by itself.
-DECIDED = {"image_bump": {"return_sizes", "state", "pause_at"}, "rollback": {"state"}}
 #: Options for many controllers.
 FLEET = {"names", "label_selectors", "concurrency", "max_failures", "order_annotation"}
 
@@ -52,12 +52,16 @@ def tasks(content):
             yield from tasks(task.get(part, ()))
 
 
-def handed_over(role: str) -> dict:
-    """What the role's one call of the module says."""
-    called = [task["baton.kubernetes.rolling_update"] for file in (ROOT / "roles" / role / "tasks").glob("*.yml")
-              for task in tasks(yaml.safe_load(file.read_text())) if "baton.kubernetes.rolling_update" in task]
-    (call,) = called
-    return call
+def handed_over(role: str, variables: dict, extra=()) -> dict:
+    """What the role gives the module, of what it is given; without a template among the variables."""
+    return rollout_options.given(role, variables, lambda value: value, extra)
+
+
+def values(role: str) -> dict:
+    """A value for each option of the module that is neither its default nor empty."""
+    specs = {name: option for name, option in options(role).items() if name not in OWN[role]}
+    return {name: next(choice for choice in option.get("choices", ["7"]) if choice not in ("", option.get("default")))
+            for name, option in specs.items()}
 
 
 def as_text(default) -> str | None:
@@ -66,9 +70,13 @@ def as_text(default) -> str | None:
 
 
 def test_defaults_are_the_documented_ones(role):
-    documented = {f"{role}_{name}": option["default"] for name, option in options(role).items() if "default" in option}
+    """Whether they are a variable, or stand in the documentation alone."""
+    documented = {name: option["default"] for name, option in options(role).items() if "default" in option}
+    variables = {name.removeprefix(f"{role}_"): value for name, value in read(f"roles/{role}/defaults/main.yml").items()}
 
-    assert read(f"roles/{role}/defaults/main.yml") == documented
+    assert variables.items() <= documented.items() and OWN[role] & set(documented) <= set(variables)
+    handed_on = {name: value for name, value in documented.items() if name not in OWN[role] and value != []}
+    assert handed_over(role, {f"{role}_name": "foo"}) == {"name": "foo"} | handed_on
 
 
 def test_options_are_options_of_the_module_with_its_defaults(role):
@@ -85,29 +93,74 @@ def test_choices_are_those_of_the_module_and_nothing(role):
     assert choices == {name: {"", *ARGUMENT_SPEC[name]["choices"]} for name in choices}
 
 
-def test_every_option_is_handed_to_the_module(role):
-    given = set(handed_over(role))
+@pytest.mark.parametrize("prefix", [True, False], ids=["by the role's name", "by the short name, as to a playbook"])
+def test_every_option_is_handed_to_the_module(role, prefix):
+    given = values(role)
+    variables = {f"{role}_{name}": value for name, value in given.items()} if prefix else given | {f"__{role}_short_names": True}
 
-    assert given - DECIDED[role] == set(options(role)) - OWN[role]
+    assert handed_over(role, variables) == given
 
 
 def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
-    left_out = set(ARGUMENT_SPEC) - set(handed_over(role))
+    left_out = set(ARGUMENT_SPEC) - set(values(role))
 
     of_other_tasks = {"template", "definition", "src", "to_kind", "release_owner"}
+    decided = {"state", "pause_at", "return_sizes"}
     not_forward = {"to_revision"}
-    not_to_go_back = FLEET | {"min_ready_seconds", "on_failure", "pause_at", "max_steps", "return_sizes"}
-    assert left_out == of_other_tasks | (not_to_go_back if role == "rollback" else not_forward)
+    not_to_go_back = FLEET | {"min_ready_seconds", "on_failure", "max_steps"}
+    assert left_out == of_other_tasks | decided | (not_to_go_back if role == "rollback" else not_forward)
+
+
+@pytest.mark.parametrize("variables, option, value", [
+    ({"rollback_timeout": ""}, "timeout", None), ({"rollback_lock": False}, "lock", False),
+    ({"rollback_timeout": 0}, "timeout", 0), ({"rollback_namespace": ""}, "namespace", "default"),
+    ({"timeout": 5}, "timeout", None), ({"rollback_state": "x"}, "state", None),
+    ({"__rollback_short_names": True, "state": "migrated"}, "state", None),
+    ({"__rollback_short_names": True, "timeout": 5}, "timeout", 5),
+    ({"__rollback_short_names": True, "timeout": 5, "rollback_timeout": 6}, "timeout", 5),
+    ({"__rollback_short_names": True, "timeout": "", "rollback_timeout": 6}, "timeout", 6),
+    ({"__rollback_short_names": True, "lock": "false", "rollback_lock": "true"}, "lock", "false"),
+], ids=["empty", "false", "zero", "empty with a default", "short", "no option", "short, but no option", "short, allowed",
+        "both", "short, but empty", "short beside the default"])
+def test_what_counts_as_given(variables, option, value):
+    assert handed_over("rollback", {"rollback_name": "foo", **variables}).get(option) == value
+
+
+def test_what_was_typed_by_the_role_s_name_counts_most():
+    variables = {"rollback_name": "foo", "__rollback_short_names": True, "timeout": 5, "rollback_timeout": 6}
+
+    assert handed_over("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
+
+
+def test_a_value_that_is_not_allowed_is_refused_also_by_its_short_name():
+    with pytest.raises(AnsibleError, match="rollback_autoscaler must be one of"):
+        handed_over("rollback", {"rollback_name": "foo", "__rollback_short_names": True, "autoscaler": "never"})
+
+
+def test_another_role_is_none_of_ours():
+    with pytest.raises(AnsibleError, match="no role of this collection"):
+        handed_over("nginx", {})
 
 
 def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):
+    """The role's own ones through the playbook, those of the module by themselves; those that users' tasks may read by both."""
     files = [ROOT / "playbooks" / f"{role}.yml", ROOT / "playbooks" / "tasks" / f"{role}.yml"]
     parts = [part for file in files if file.exists() for part in yaml.safe_load(file.read_text())]
     (include,) = (task for part in parts for task in tasks(part.get("tasks", [part])) if "ansible.builtin.include_role" in task)
 
-    assert set(include["vars"]) == {f"{role}_{name}" for name in options(role)}
-    for variable, template in include["vars"].items():
+    variables = include["vars"]
+    assert variables.pop(f"__{role}_short_names") is True
+    assert {f"{role}_{name}" for name in OWN[role]} <= set(variables) <= {f"{role}_{name}" for name in options(role)}
+    for variable, template in variables.items():
         assert variable.removeprefix(f"{role}_") in template
+
+
+def test_the_module_is_called_once_with_what_was_handed_over(role):
+    """A template, so that no option stands there: any that the lookup finds is an argument."""
+    (arguments,) = [task["baton.kubernetes.rolling_update"] for file in (ROOT / "roles" / role / "tasks").glob("*.yml")
+                    for task in tasks(yaml.safe_load(file.read_text())) if "baton.kubernetes.rolling_update" in task]
+
+    assert isinstance(arguments, str) and f"__{role}_" in arguments
 
 
 def test_what_the_role_asks_itself_is_its_own(role):

@@ -1,0 +1,59 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the roles ask of results. Each filter is documented in the file of its name; plugin_utils/outcomes.py decides."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import outcomes
+
+Json = dict[str, t.Any]
+
+
+def entries(value: t.Any, comma: bool = False) -> list[str]:
+    """A list, or the entries of a text."""
+    texts = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
+    lines = (texts.replace(",", "\n") if comma else texts).split("\n")
+    return [line.strip() for line in lines if line.strip()]
+
+
+def rollout_summary(result: Json, name: str = "") -> Json:
+    return outcomes.Summary.of(_dictionary(result), name).as_json()
+
+
+def rollout_failure(failure: Json) -> Json:
+    try:
+        return outcomes.Failure(**_dictionary(failure)).as_json()
+    except TypeError as error:
+        raise AnsibleFilterError(f"rollout_failure: {error}") from error
+
+
+def failed_task(result: Json, name: str = "") -> Json:
+    return outcomes.failed_task(_dictionary(result), name)
+
+
+def leads_elsewhere(rollouts: list[Json], image: str = "", images: Json | None = None) -> bool:
+    return outcomes.leads_elsewhere(rollouts, images or {}, image)
+
+
+def workflow_artifacts(report: Json, rollouts: Json) -> Json:
+    return outcomes.artifacts(_dictionary(report), _dictionary(rollouts))
+
+
+def _dictionary(value: t.Any) -> Json:
+    if not isinstance(value, dict):
+        raise AnsibleFilterError(f"a dictionary is needed, not a {type(value).__name__}")
+    return value
+
+
+class FilterModule:
+    """The filters of this file."""
+
+    def filters(self) -> dict[str, t.Callable]:
+        return {each.__name__: each for each in
+                (entries, rollout_summary, rollout_failure, failed_task, leads_elsewhere, workflow_artifacts)}

@@ -1,0 +1,200 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a role's tasks have come to, and what is said of it. Pure.
+
+The results are those of the module and of the tasks of users, who may register whatever they like: what is missing counts as empty.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, number, objects, text
+
+Json = dict[str, t.Any]
+
+#: Phases that a rollback leads back from.
+IN_PROGRESS = ("paused", "progressing")
+#: The most characters of a task's own words in a message.
+LONGEST = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Summary:
+    """Where the controllers stand after one task of the module."""
+
+    #: One for each controller, with its name.
+    results: list[Json]
+    is_fleet: bool = True
+
+    @classmethod
+    def of(cls, result: Json, name: str) -> Summary:
+        """Of a task for many controllers, or for the one of that name."""
+        if "results" in result:
+            return cls(objects(result, "results"))
+        return cls([{"name": name, "failed": False, "skipped": False, **result}], is_fleet=False)
+
+    @property
+    def rollouts(self) -> dict[str, Json]:
+        return {text(each, "name"): mapping(each, "rollout") for each in self.results}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Replicas of all controllers together."""
+        rollouts = [mapping(each, "rollout") for each in self.results]
+        return {"desired": sum(number(each, "desired") for each in rollouts),
+                "old": sum(number(mapping(each, "controller"), "replicas") for each in rollouts),
+                "new": sum(number(mapping(each, "next"), "replicas") for each in rollouts)}
+
+    @property
+    def phases(self) -> dict[str, str]:
+        """Of those that have neither failed nor been skipped, by name."""
+        return {text(each, "name"): text(mapping(each, "rollout"), "phase") for each in self.results
+                if not each.get("failed") and not each.get("skipped")}
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether any of them waits for the next stage."""
+        return "paused" in self.phases.values()
+
+    @property
+    def in_progress(self) -> list[str]:
+        """The names of those that the role has to roll back when something else fails."""
+        return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
+
+    @property
+    def outcome(self) -> str:
+        return "updated" if set(self.phases.values()) <= {"complete"} else "paused"
+
+    @property
+    def previous_images(self) -> dict[str, str]:
+        """The images that the update of the only controller has replaced, by container: what a rollback is given."""
+        last = {} if self.is_fleet else mapping(self.results[0], "rollout", "last_rollout")
+        if text(last, "outcome") != "updated":
+            return {}
+        now = mapping(last, "to")
+        return {container: image for container, image in mapping(last, "from").items() if now.get(container) != image}
+
+    def as_json(self) -> Json:
+        names = ("results", "rollouts", "sizes", "is_paused", "in_progress", "outcome", "previous_images")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A role that has failed: where, why, and what became of the update."""
+
+    #: What the role was doing: before, update, check or after; rollback in the role of that name.
+    what: str
+    #: The task that has failed, its own words, and their gist where the module has said them.
+    task: str
+    reason: str
+    gist: str = ""
+    #: The file that the task is from, where it is a check or a hook.
+    file: str = ""
+    #: The stage, "" before the first one.
+    stage: str = ""
+    #: What the role was told to roll, in words.
+    title: str = ""
+    is_fleet: bool = False
+    #: The last result of the module for the update.
+    result: Json = dataclasses.field(default_factory=dict)
+    #: The result of the role's own rollback, {} where there was none.
+    rollback: Json = dataclasses.field(default_factory=dict)
+
+    @property
+    def outcome(self) -> str:
+        """rolled_back; stopped, where the update is left half-way; failed, where nothing was begun, or it is at its end."""
+        if self._is_rolled_back:
+            return "rolled_back"
+        if self.rollback or self.what not in ("check", "update"):
+            return "failed"
+        return "stopped" if self.what == "check" or self.result.get("changed") else "failed"
+
+    @property
+    def _is_rolled_back(self) -> bool:
+        """By the role, or by the module itself (on_failure)."""
+        if self.rollback:
+            return not self.rollback.get("failed")
+        rollout = mapping(self.result, "rollout")
+        return bool(not self.is_fleet and self.result.get("changed") and text(rollout, "phase") == "complete"
+                    and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
+
+    @property
+    def message(self) -> str:
+        """All that is known, for whoever has not seen the task that failed."""
+        return "\n".join([self._told(self.reason), *self._end(text(self.rollback, "msg"))])
+
+    @property
+    def error(self) -> str:
+        """The gist of it: Ansible has shown the words already, where the task has failed."""
+        rollback = gist(self.rollback) or text(self.rollback, "msg")
+        above = [f"Why, and what to do next, stands above, where {self.task!r} has failed."] if self.gist else []
+        return "\n".join([self._told(self.gist or self.reason.partition("\n")[0]), *self._end(rollback), *above])
+
+    def _told(self, reason: str) -> str:
+        """What has failed, where, and why."""
+        if self.what == "update":
+            return f"Stage {self.stage}: {reason}" if self.stage else reason
+        where = {"check": f"The check {self.file} has failed at stage {self.stage} of {self.title}: ",
+                 "before": f"{self.file} has failed before the update of {self.title}, which was not begun: ",
+                 "after": f"{text(self.result, 'msg')}, but then {self.file} has failed: "}.get(self.what, "")
+        return f"{where}{self.task}: {reason.rstrip('.')}." if where else f"{self.task}: {reason}"
+
+    def _end(self, rollback: str) -> list[str]:
+        """What became of the update, if that is not clear from where it failed; rollback is what the role's own one has come to."""
+        if self.rollback.get("failed"):
+            return [f"It could not be rolled back: {rollback}"]
+        if self.rollback:
+            return [f"{'Rolled back: ' if self.is_fleet else ''}{rollback}."]
+        if self.what == "check":
+            return ["The update is left there.",
+                    "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back."]
+        return []
+
+    def as_json(self) -> Json:
+        return {name: getattr(self, name) for name in ("outcome", "message", "error")}
+
+
+def failed_task(result: Json, name: str) -> Json:
+    """What a Failure says of the task that has failed."""
+    is_hidden = result.get("_ansible_no_log")
+    return {"task": name, "reason": "its output is hidden by no_log" if is_hidden else words(result),
+            "gist": "" if is_hidden else gist(result)}
+
+
+def words(result: Json) -> str:
+    """Why a task failed, in its own words; of a loop, the words of the first item that did."""
+    item = next((each for each in objects(result, "results") if each.get("failed")), result)
+    told = ": ".join(str(each) for each in (item.get("msg") or "no message", item.get("stderr")) if each)
+    return told if len(told) <= LONGEST else f"{told[:LONGEST - 3]}..."
+
+
+def gist(result: Json) -> str:
+    """What failed and on what, of a result of the module; "" for another one."""
+    failure = mapping(result, "failure")
+    told = ": ".join(filter(None, (text(failure, "where"), text(failure, "what"))))
+    return f"{told.rstrip('.')}." if told else ""
+
+
+def leads_elsewhere(rollouts: list[Json], images: dict[str, str], image: str = "") -> bool:
+    """Whether an update in progress is to be aborted before another one to these images, or to this image of one container.
+
+    One that is itself the way there goes on: a rollback that was killed half-way.
+    """
+    rollout = rollouts[0] if rollouts else {}
+    coming = mapping(rollout, "next", "images")
+    is_on_its_way = image in coming.values() if image else all(coming.get(name) == each for name, each in images.items())
+    return text(rollout, "phase") in IN_PROGRESS and not is_on_its_way
+
+
+def artifacts(report: Json, rollouts: Json) -> Json:
+    """What the playbook hands on to the next job of a workflow; report is {} where the role has refused its variables."""
+    is_fleet = len(rollouts) > 1
+    return {"name": "" if is_fleet else text(report, "name"), "names": list(rollouts) if is_fleet else [],
+            "namespace": text(report, "namespace"), "image": text(report, "image"),
+            "previous_images": mapping(report, "previous_images"), "outcome": text(report, "outcome") or "failed",
+            "msg": text(report, "message") or "The variables were refused."}

@@ -1,0 +1,54 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The roles' filters: documented each, and an error in one sentence for what they cannot use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.errors import AnsibleFilterError
+from results import paused
+
+from ansible_collections.baton.kubernetes.plugins.filter import outcomes
+
+FILTERS = outcomes.FilterModule().filters()
+
+
+@pytest.mark.parametrize("value, comma, entries", [
+    ("", False, []), ([], True, []), (None, False, []), ("10%, 50%\n100%", True, ["10%", "50%", "100%"]),
+    ("app=a,tier=b\n\n app=c ", False, ["app=a,tier=b", "app=c"]), (["10%", 3], True, ["10%", "3"]), (["a,b"], True, ["a", "b"]),
+    (["a\nb"], False, ["a", "b"]), (3, True, ["3"]),
+], ids=["empty", "no entries", "nothing", "commas", "lines", "list", "commas in a list", "lines in a list", "number"])
+def test_a_list_may_be_a_text(value, comma, entries):
+    assert outcomes.entries(value, comma) == entries
+
+
+def test_they_give_what_a_task_can_use():
+    assert outcomes.rollout_summary(paused(), "shop")["in_progress"] == ["shop"]
+    failed = outcomes.failed_task({"msg": "no"}, "Try")
+    told = outcomes.rollout_failure({"what": "rollback", **failed})
+    assert told == {"outcome": "failed", "message": "Try: no", "error": "Try: no"}
+    assert outcomes.leads_elsewhere([{"phase": "paused"}], "v1") is True
+    assert outcomes.workflow_artifacts({}, {})["outcome"] == "failed"
+
+
+@pytest.mark.parametrize("name", ["rollout_summary", "rollout_failure", "failed_task"])
+def test_what_cannot_be_used_is_an_error(name):
+    with pytest.raises(AnsibleFilterError, match="a dictionary is needed, not a str"):
+        FILTERS[name]("text")
+
+
+def test_an_incomplete_failure_is_an_error():
+    with pytest.raises(AnsibleFilterError, match="rollout_failure"):
+        outcomes.rollout_failure({"what": "check"})
+
+
+def test_each_is_documented_with_its_arguments():
+    for name, function in FILTERS.items():
+        documented = yaml.safe_load((Path(outcomes.__file__).parent / f"{name}.yml").read_text())["DOCUMENTATION"]
+        _input, *arguments = function.__code__.co_varnames[:function.__code__.co_argcount]
+        assert documented["name"] == name and set(documented["options"]) == {"_input", *arguments}
+        assert documented.get("positional", "").replace(",", "").split() == arguments

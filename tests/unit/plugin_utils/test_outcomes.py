@@ -1,0 +1,189 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a role says of its tasks' results: outcome, message and error of each way to end, and what it hands on."""
+
+from __future__ import annotations
+
+import pytest
+from results import failed, paused, rollout, updated
+
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import outcomes
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.outcomes import Failure, Summary
+
+SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False, "msg": "not begun", "rollout": {}}
+ROLLED_BACK = {"changed": True, "failed": False, "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
+NOT_ROLLED_BACK = failed() | {"msg": "all the words of the second failure"}
+#: The module has rolled back by itself, and fails.
+TURNED = failed() | {"rollout": rollout("shop", "complete", {"outcome": "rolled_back"})}
+REFUSED = failed() | {"changed": False, "rollout": rollout("shop", "paused")}
+GIST = "ReplicationController default/shop: the new pods cannot become available."
+ABOVE = "\nWhy, and what to do next, stands above, where 'Roll shop' has failed."
+
+
+def summary(result, name="shop"):
+    return Summary.of(result, name)
+
+
+def fleet(*results):
+    return {"results": list(results)}
+
+
+def failure(what, result=None, rollback=None, reason="all the words", gist="", task="Roll shop", **more):
+    """As the role fills it in; the module's task has failed unless the task has another name."""
+    file = {} if what in ("update", "rollback") else {"file": "smoke.yml"}
+    results = {"result": result or {}, "rollback": rollback or {}}
+    return Failure(what, task, reason, gist, stage="50%", title="shop", **results, **file, **more)
+
+
+def by_module(what="update", result=None, rollback=None, **more):
+    return failure(what, result or failed(), rollback, gist=GIST, **more)
+
+
+def by_check(what="check", rollback=None, **more):
+    return failure(what, paused() if what == "check" else updated(), rollback, "503\nand a page of HTML", task="It answers", **more)
+
+
+@pytest.mark.parametrize("result, outcome, is_paused, in_progress", [
+    ({}, "paused", False, []),
+    (updated(), "updated", False, []),
+    (paused(), "paused", True, ["shop"]),
+    (failed(), "updated", False, []),
+    (fleet(updated("app-1"), paused("app-2")), "paused", True, ["app-2"]),
+    (fleet(updated("app-1"), failed("app-2"), SKIPPED), "updated", False, []),
+    (fleet(paused("app-1"), failed("app-2")), "paused", True, ["app-1"]),
+    (fleet(), "updated", False, []),
+], ids=["nothing yet", "updated", "paused", "failed", "a fleet at a stage", "failed and skipped", "failed in a pause", "none"])
+def test_where_the_controllers_stand(result, outcome, is_paused, in_progress):
+    """What has failed is the module's business; only the others are rolled back by the role."""
+    it = summary(result)
+
+    assert (it.outcome, it.is_paused, it.in_progress) == (outcome, is_paused, in_progress)
+
+
+def test_sizes_are_those_of_all_together():
+    other = paused("app-2") | {"rollout": {"desired": 4, "controller": {"replicas": 3}, "next": {"replicas": 1}}}
+    gone = {"name": "app-3", "rollout": {"desired": None, "controller": None, "next": None}}
+
+    assert summary(other | {"name": "shop"}).sizes == {"desired": 4, "old": 3, "new": 1}
+    assert summary(fleet(other, other | {"name": "app-4"}, gone, SKIPPED)).sizes == {"desired": 8, "old": 6, "new": 2}
+
+
+def test_each_result_has_a_name():
+    one = updated()
+    del one["name"]
+
+    assert summary(one).rollouts == {"shop": one["rollout"]} and summary(one).results[0]["failed"] is False
+    assert list(summary(fleet(updated("app-1"), SKIPPED)).rollouts) == ["app-1", "app-3"]
+
+
+def last(outcome):
+    images = {"from": {"web": "v1", "log": "v3"}, "to": {"web": "v2", "log": "v3"}}
+    return updated() | {"rollout": rollout("shop", "complete", {"outcome": outcome, **images})}
+
+
+@pytest.mark.parametrize("result, images", [
+    (last("updated"), {"web": "v1"}), (last("rolled_back"), {}), (fleet(last("updated")), {}), (paused(), {}), ({}, {}),
+    (fleet(), {}),
+], ids=["updated", "rolled back", "fleet", "paused", "nothing yet", "none"])
+def test_previous_images_are_those_that_an_update_has_replaced(result, images):
+    assert summary(result).previous_images == images
+
+
+@pytest.mark.parametrize("it, outcome", [
+    (by_check("before"), "failed"), (by_check("after"), "failed"),
+    (by_check(rollback=ROLLED_BACK), "rolled_back"), (by_check(rollback=NOT_ROLLED_BACK), "failed"), (by_check(), "stopped"),
+    (by_module(), "stopped"), (by_module(result=REFUSED), "failed"), (by_module(result=TURNED), "rolled_back"),
+    (by_module(result=TURNED | {"changed": False}), "failed"), (by_module(result=TURNED, is_fleet=True), "stopped"),
+    (by_module(rollback=ROLLED_BACK), "rolled_back"), (by_module(rollback=NOT_ROLLED_BACK), "failed"),
+    (failure("update"), "failed"), (by_module("rollback"), "failed"),
+], ids=["before", "after", "check, back", "check, not back", "check, left", "left half-way", "not begun", "back by the module",
+        "back by another task", "a fleet, some of it back", "others back", "others not back", "no result", "role rollback"])
+def test_the_outcome_of_a_failure(it, outcome):
+    assert it.outcome == outcome
+
+
+@pytest.mark.parametrize("it, message, error", [
+    (by_module(), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
+    (by_module(result=TURNED), "Stage 50%: all the words", f"Stage 50%: {GIST}{ABOVE}"),
+    (by_module("rollback", task="Roll shop"), "Roll shop: all the words", f"Roll shop: {GIST}{ABOVE}"),
+    (by_module(rollback=NOT_ROLLED_BACK),
+     "Stage 50%: all the words\nIt could not be rolled back: all the words of the second failure",
+     f"Stage 50%: {GIST}\nIt could not be rolled back: {GIST}{ABOVE}"),
+    (by_module(rollback=ROLLED_BACK | {"msg": "1 of 1 is back"}, is_fleet=True),
+     "Stage 50%: all the words\nRolled back: 1 of 1 is back.", f"Stage 50%: {GIST}\nRolled back: 1 of 1 is back.{ABOVE}"),
+    (by_check(rollback=ROLLED_BACK),
+     "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\n"
+     "shop is rolled back to myimage:v1: 4 of 4 replicas available.",
+     "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\n"
+     "shop is rolled back to myimage:v1: 4 of 4 replicas available."),
+    (by_check(),
+     "The check smoke.yml has failed at stage 50% of shop: It answers: 503\nand a page of HTML.\nThe update is left there.\n"
+     "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back.",
+     "The check smoke.yml has failed at stage 50% of shop: It answers: 503.\nThe update is left there.\n"
+     "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back."),
+    (by_check("before"),
+     "smoke.yml has failed before the update of shop, which was not begun: It answers: 503\nand a page of HTML.",
+     "smoke.yml has failed before the update of shop, which was not begun: It answers: 503."),
+    (by_check("after"),
+     f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503\nand a page of HTML.",
+     f"{updated()['msg']}, but then smoke.yml has failed: It answers: 503."),
+    (failure("begin", task="Look"), "Look: all the words", "Look: all the words"),
+], ids=["left half-way", "back by the module", "role rollback", "not back", "others back", "check, back", "check, left", "before",
+        "after", "something else"])
+def test_what_is_said_of_a_failure(it, message, error):
+    """The words of the module stand in the message; in the error, below the task that showed them, only their gist."""
+    assert (it.message, it.error) == (message, error)
+
+
+def test_before_the_first_stage_no_stage_is_named():
+    assert Failure("update", "List", "no cluster").message == "no cluster"
+
+
+@pytest.mark.parametrize("result, reason, gist", [
+    ({"msg": "no such host"}, "no such host", ""),
+    ({"msg": "non-zero return code", "stderr": "curl: (7)"}, "non-zero return code: curl: (7)", ""),
+    ({"msg": "One or more items failed", "results": [{"msg": "fine"}, {"failed": True, "msg": "this one"}, {"failed": True}]},
+     "this one", ""),
+    ({"msg": "All items completed", "results": [{"msg": "fine"}]}, "All items completed", ""),
+    (failed(), "it failed", GIST),
+    (failed() | {"failure": {"what": "2 of 3 controllers failed"}}, "it failed", "2 of 3 controllers failed."),
+    ({}, "no message", ""), ({"msg": ["a", "list"]}, "['a', 'list']", ""),
+    ({"msg": "x" * 2000}, "x" * 997 + "...", ""),
+    (failed() | {"_ansible_no_log": True}, "its output is hidden by no_log", ""),
+], ids=["message", "stderr", "loop", "loop that fails as a whole", "module", "fleet", "nothing", "a list", "long", "hidden"])
+def test_why_a_task_has_failed(result, reason, gist):
+    assert outcomes.failed_task(result, "Try") == {"task": "Try", "reason": reason, "gist": gist}
+
+
+class Lazy(dict):
+    """A dictionary as Ansible gives it to a filter: its items are no set."""
+
+    def items(self):
+        yield from super().items()
+
+
+def to(images, phase="paused"):
+    return [{"phase": phase, "next": {"images": Lazy(images)}}]
+
+
+@pytest.mark.parametrize("rollouts, image, images, leads_elsewhere", [
+    (to({"web": "v2"}), "v1", {}, True), (to({"web": "v1"}), "v1", {}, False),
+    (to({"web": "v2"}, "progressing"), "v1", {}, True),
+    (to({"web": "v2"}, "complete"), "v1", {}, False), (to({"web": "v2"}, "taking_over"), "v1", {}, False),
+    (to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False), (to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
+    ([{"phase": "progressing", "next": None}], "v1", {}, True), ([], "v1", {}, False),
+], ids=["elsewhere", "there", "at work", "ended", "handover", "images", "other images", "no successor", "no controller"])
+def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, leads_elsewhere):
+    assert outcomes.leads_elsewhere(rollouts, Lazy(images), image) is leads_elsewhere
+
+
+def test_what_a_workflow_gets():
+    report = {"name": "shop", "namespace": "default", "image": "v2", "previous_images": {"web": "v1"}, "outcome": "updated",
+              "message": "shop is updated", "results": []}
+    told = {"namespace": "default", "image": "v2", "previous_images": {"web": "v1"}, "outcome": "updated", "msg": "shop is updated"}
+
+    assert outcomes.artifacts(report, {"shop": {}}) == told | {"name": "shop", "names": []}
+    assert outcomes.artifacts(report, {"a": {}, "b": {}}) == told | {"name": "", "names": ["a", "b"]}
+    refused = {"outcome": "failed", "msg": "The variables were refused."}
+    assert outcomes.artifacts({}, {}) == {"name": "", "names": [], "namespace": "", "image": "", "previous_images": {}} | refused

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, dies, eventually, uids
+from namespace import Killed, dies, eventually, manifest, uids
 from test_permissions import change_role, without
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
@@ -34,6 +34,21 @@ def images(namespace):
 
 def back_to(number, **params):
     return {"state": "rolled_back", "to_revision": number, **params}
+
+
+@pytest.mark.parametrize("still_there", [
+    {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v9"}]}}},
+    {"definition": manifest(1, image="myimage:v9", name="bar")},
+], ids=["template", "definition"])
+def test_what_the_task_still_says_of_its_pods_is_no_matter_on_the_way_back(namespace, still_there):
+    """A task with `state` added to it: it must neither roll that out nor delete foo for the definition's name."""
+    namespace.make_primary(REPLICAS)
+    namespace.roll(image="myimage:v2")
+
+    result = namespace.roll(**back_to(1), **still_there)
+
+    assert namespace.rcs() == ["foo"] and images(namespace) == {"myimage:v1"}
+    assert result["msg"].startswith("foo is rolled back to myimage:v1")
 
 
 def test_back_to_a_revision_when_the_update_has_ended(namespace):

@@ -157,6 +157,13 @@ class Standing:
     #: There is no way back any more.
     is_past_return: bool = False
 
+    @property
+    def lacking(self) -> str:
+        """The pods of the controller that grows, as long as not all that it asks for are available; else ""."""
+        it = self.grows
+        is_there = it is None or it.is_observed and it.available >= it.replicas
+        return "" if it is None or is_there else f"{it.name} {it.available}/{it.replicas} available"
+
 
 class Flow(t.Protocol):
     """One way of rolling. It is named in choice.py, and nowhere else."""

@@ -80,6 +80,8 @@ def request_from(params: Json) -> Request:
     """
     given = {key: value for key, value in params.items() if value is not None and value != "" and value != {}}
     state, kind = State(given.get("state", Request.state)), Kind(given.get("kind", Request.kind))
+    if state.undoes:  # the same task, to go back: what its pods were to look like is no matter then
+        given = {key: value for key, value in given.items() if key not in ("template", "definition", "src")}
     _refuse_contradictions(state, kind, given)
     name = _name("name", given.get("name", ""))
     definition = _definition(given, kind)

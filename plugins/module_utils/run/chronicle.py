@@ -64,6 +64,12 @@ class Chronicle:
         if self._clock.is_real:
             report.add_sample(self.sizes, standing, self._clock.instant(), is_end)
 
+    def result(self, start: Standing, end: Standing) -> Json:
+        """What a task's result has of all this."""
+        return {"changed": bool(self.steps), "steps": self.steps, "sizes": self.sizes,
+                "rollout": report.rollout(end) | report.bounds(start) | {"images": report.images(start, end)},
+                "diff": report.diff(start, end) if self.steps else {}}
+
     def record(self, step: Step, may_wait: bool) -> None:
         """One Event for each step; changes of the same size that come within a short time of each other share one."""
         is_size = step.action is Action.SCALE

@@ -119,6 +119,9 @@ class _Run:
                 elif isinstance(decision, Wait):
                     self.wait(seen, decision)
                 elif self.request.max_steps and self.scaled >= self.request.max_steps:
+                    if lacking := self.standing(seen).lacking:
+                        self.wait(seen, Wait(lacking))
+                        continue
                     return self.result(seen, f"{self.scaled} steps are taken: {report.line(decision)} would be next")
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe())
@@ -254,16 +257,13 @@ class _Run:
 
     def result(self, seen: Observed, message: str = "") -> Json:
         """The task's; the message is how things stand, where none is given."""
-        changed = bool(self.chronicle.steps)
         end = self.standing(seen)
         # The budgets are not known when the task begins.
         start = self.standing(dataclasses.replace(self.start or seen, budgets=seen.budgets))
         if self.memory.has_begun and self.request.return_sizes:
             self.chronicle.sample(end, is_end=True)
-        return {"changed": changed, "steps": self.chronicle.steps, "sizes": self.chronicle.sizes,
-                "rollout": report.rollout(end) | report.bounds(start) | {"images": report.images(start, end)},
-                "diff": report.diff(start, end) if changed else {}, "msg": message or report.sentence(self.request, end),
-                "warnings": self.memory.warnings}
+        told = self.chronicle.result(start, end)
+        return {**told, "msg": message or report.sentence(self.request, end), "warnings": self.memory.warnings}
 
     def with_progress(self, error: RolloutError) -> RolloutError:
         """The error with what was done before it, and where that has led."""

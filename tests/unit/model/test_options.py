@@ -311,3 +311,10 @@ def test_what_nobody_gives_is_the_default_of_a_request(option):
     bare = request_from({"name": "foo", **V2})
 
     assert getattr(ask(**V2), option) == getattr(bare, option)
+
+
+@pytest.mark.parametrize("still_there", [{"template": PATCH}, {"definition": DEFINITION}, {"src": "/nowhere"}])
+def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_there):
+    back = {"name": "foo", "state": "rolled_back", "to_revision": 1}
+
+    assert request_from(back | still_there) == request_from(back)

@@ -376,6 +376,24 @@ def test_it_ends_after_that_many_changes_of_size_and_their_pods(limit, sizes):
     assert result["msg"].startswith(f"{limit} steps are taken: scale ") and result["changed"]
 
 
+def test_the_pods_of_the_last_step_are_waited_for_also_where_the_next_one_needs_none_of_them():
+    """With max_unavailable the next step may be taken before its pods are there: it is not this task's any more."""
+    cluster = Cluster(rc())
+    request = dataclasses.replace(UPDATE, max_steps=1, max_unavailable=Size(2), max_surge=Size(2))
+
+    rollout = cluster.run(request)["rollout"]
+
+    assert rollout["next"]["available"] == rollout["next"]["replicas"] > 0
+
+
+def test_pods_of_the_last_step_that_never_become_available_are_a_failure():
+    cluster = Cluster(rc())
+    cluster.happens = lambda: unready(cluster)
+    request = dataclasses.replace(UPDATE, max_steps=1, max_unavailable=Size(2), max_surge=Size(2))
+
+    assert cluster.refusal(request).what == f"no progress for 600 s while waiting for this: {SUCCESSOR} 0/2 available"
+
+
 def test_any_pod_that_becomes_available_is_progress():
     """Ten pods, each 50 s after the one before, with a deadline of 60 s."""
     cluster = Cluster(old(1), new(2, available=0))

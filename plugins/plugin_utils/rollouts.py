@@ -132,7 +132,7 @@ class Rollout:
         for each in (sample for result in self.results for sample in objects(result, "sizes")):
             at, controller, next_one = moment(each.get("at")), each.get("controller"), each.get("next")
             is_taking_over = each.get("phase") == "taking_over"
-            has_taken_over = is_taking_over or has_taken_over and not next_one
+            has_taken_over = is_taking_over or (has_taken_over and not next_one)
             if at:
                 samples.append(Sample(at, is_taking_over, has_taken_over, mapping(controller) or None, mapping(next_one) or None))
         return sorted(samples, key=lambda sample: sample.at)

@@ -68,10 +68,8 @@ def _down(options: argparse.Namespace) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    if options.name or given_kubeconfig():
-        clusters = [embedded.find(options.name)]
-    else:
-        clusters = [*map(embedded.Cluster, embedded.names())]
+    one = options.name or given_kubeconfig()
+    clusters = [embedded.find(options.name)] if one else [*map(embedded.Cluster, embedded.names())]
     sound = bool(clusters)
     for cluster in clusters:
         components = cluster.status()

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -63,16 +64,12 @@ class Process(NamedTuple):
             if time.monotonic() > deadline:
                 self._signal(signal.SIGKILL)
             time.sleep(0.01)
-        try:
+        with contextlib.suppress(ChildProcessError):  # not ours: another program started it
             os.waitpid(self.pid, os.WNOHANG)
-        except ChildProcessError:
-            pass  # not ours: another program started it
 
     def _signal(self, number: signal.Signals) -> None:
-        try:
+        with contextlib.suppress(ProcessLookupError):  # gone by itself
             os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass  # gone by itself
 
 
 def _child(pid: int, log: Path) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import textwrap
@@ -53,7 +54,5 @@ def _bold(text: str) -> str:
 
 
 def _print(text: str) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the terminal has gone; what was started must still be ended
         print(text, flush=True)
-    except OSError:
-        pass  # the terminal has gone; what was started must still be ended

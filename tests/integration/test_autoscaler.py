@@ -14,6 +14,7 @@ import http.server
 import json
 import ssl
 import threading
+import typing as t
 import urllib.parse
 from pathlib import Path
 
@@ -33,7 +34,7 @@ SERVICE = "v1beta1.metrics.k8s.io"
 class Metrics(http.server.BaseHTTPRequestHandler):
     """metrics.k8s.io: what the pods of a selector use."""
 
-    namespaces: dict = {}
+    namespaces: t.ClassVar[dict] = {}
 
     def do_GET(self):
         url = urllib.parse.urlsplit(self.path)

@@ -47,7 +47,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace):
     again = roll(namespace)
     assert namespace.comes_to_be_rolled_out() and versions(namespace) == (0, 4)
     assert result["msg"] == "foo is updated to myimage:v2: 4 of 4 replicas available"
-    assert [step["action"] for step in result["steps"]][0] == "update"
+    assert result["steps"][0]["action"] == "update"
     sizes = [step for step in result["steps"] if step["kind"] == "ReplicaSet"]
     assert {step["name"] for step in sizes} == {item["metadata"]["name"] for item in namespace.sets()}
     assert result["rollout"]["images"] == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}

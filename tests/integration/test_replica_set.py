@@ -86,7 +86,7 @@ def test_killed_at_any_write_it_ends_well(namespace, after, params, then):
         assert observer.fewest_ready >= 2 and observer.most_pods <= 3, f"killed at {number}"
         assert len(observer.new) <= (4 if then else 2), f"killed at {number}"
         found = images(namespace)
-        assert found == ["myimage:v2"] * 2 or then and found == ["myimage:v1"] * 2, f"killed at {number}"
+        assert found == ["myimage:v2"] * 2 or (then and found == ["myimage:v1"] * 2), f"killed at {number}"
         (name,) = names(namespace)
         assert not set(marks.MARKS) & set(namespace.replica_set(name)["metadata"].get("annotations", {}).keys())
         remove(namespace, name)

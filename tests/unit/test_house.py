@@ -26,9 +26,12 @@ def compared(tree):
             members = [each for operand in operands for each in ast.walk(operand) if isinstance(each, ast.Attribute)]
             if any(isinstance(each.value, ast.Name) and each.value.id in ("Kind", "State") for each in members):
                 yield node.lineno
-        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
-            if "Deployment" in ast.unparse(node.args[1]):
-                yield node.lineno
+        elif (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", "") == "isinstance"
+            and "Deployment" in ast.unparse(node.args[1])
+        ):
+            yield node.lineno
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if not name.startswith(MAY_ASK)])

@@ -105,7 +105,7 @@ class Pods:
                 try:
                     self._patch(patch, is_write=False)
                 except Refused as refused:
-                    if refused.status == 403 or refused.status == 422 and not refused.is_stale(patch):
+                    if refused.status == 403 or (refused.status == 422 and not refused.is_stale(patch)):
                         raise self._not_handed_over(refused, patch, "nothing was changed") from refused
 
     def _patch(self, patch: Patch, is_write: bool) -> None:

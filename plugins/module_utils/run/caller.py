@@ -70,7 +70,7 @@ class _File:
     def create(cls, path: str | None) -> _File | None:
         """A file that was not there before and that nobody but the reader may read; None where that is impossible."""
         user = os.environ.get("SUDO_UID", "")
-        if not path or user.isdecimal() and int(user) not in (0, os.geteuid()) and os.geteuid() != 0:
+        if not path or (user.isdecimal() and int(user) not in (0, os.geteuid()) and os.geteuid() != 0):
             return None
         try:
             file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)

@@ -53,7 +53,7 @@ class Chronicle:
         """A line for what has changed: a new cause at once, sizes as they are every TOLD_APART seconds."""
         now = self._clock.monotonic()
         new = [cause for cause in causes if cause.kind not in self._told_causes]
-        if new or until != self._told and now - self._told_at >= TOLD_APART:
+        if new or (until != self._told and now - self._told_at >= TOLD_APART):
             self._told, self._told_at = until, now
             for cause in new or [None]:
                 self._say(report.waiting(until, self._namespace, *((cause.pod, cause.sentence) if cause else ())))

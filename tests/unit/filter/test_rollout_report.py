@@ -95,7 +95,7 @@ def test_it_is_readable_without_eyes_and_without_a_network(data):
         assert text(table.find(f"{HTML}caption")) and all(cell.get("scope") for cell in table.iter(f"{HTML}th"))
     ids = [each.get("id") for each in tree.iter() if each.get("id")]
     assert len(ids) == len(set(ids))
-    assert not [each for each in tree.iter() if each.get("src") or each.get("href", "#")[0] != "#" and each.tag != f"{HTML}link"]
+    assert not [each for each in tree.iter() if each.get("src") or (each.get("href", "#")[0] != "#" and each.tag != f"{HTML}link")]
     assert "http" not in rollout_report(data, str(TEMPLATE)).replace("http-equiv", "").replace("http.yml", "").replace(
         "http://www.w3.org/", "")
 

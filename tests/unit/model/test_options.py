@@ -227,7 +227,7 @@ def test_a_size_is_read_as_one_or_refused(text):
         size = ask(**V2, max_surge=text, max_unavailable="1").max_surge
     except RolloutError:
         return
-    assert text == "" or size.value == int(well_formed) and size.percent == text.strip().endswith("%")
+    assert text == "" or (size.value == int(well_formed) and size.percent == text.strip().endswith("%"))
 
 
 # Definitions

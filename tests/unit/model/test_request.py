@@ -64,7 +64,7 @@ def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_succe
     request = Request("foo", definition={"spec": {"selector": of_successor}})
 
     if is_refused:
-        with pytest.raises(RolloutError, match="^the definition's selector .* does not differ from the selector of foo"):
+        with pytest.raises(RolloutError, match=r"^the definition's selector .* does not differ from the selector of foo"):
             request.refuse_selector_of(of_primary)
     else:
         request.refuse_selector_of(of_primary)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
@@ -86,7 +87,7 @@ def test_nothing_is_drawn_where_both_ask_for_all_pods():
     for kind in ("new", "old", "edge"):
         (path,) = by_class(picture, kind)
         places = points(path)
-        spans = zip(places, places[1:], strict=False)
+        spans = pairwise(places)
         assert not any(begin[0] < inside < end[0] and begin[1] == end[1] for begin, end in spans)
 
 

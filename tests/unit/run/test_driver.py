@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
+from itertools import pairwise
 
 import pytest
 from builders import BACK, NOW, SUCCESSOR, UPDATE, new, old, rc, record, template
@@ -186,7 +187,7 @@ def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
     waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
     assert len(waits) > 10 and len(lines) > 60
     assert all(TOLD_APART <= after - before < TOLD_APART + driver.LOOK_UP + 0.1
-               for (before, _), (after, _) in zip(waits, waits[1:], strict=False))
+               for (before, _), (after, _) in pairwise(waits))
 
 
 def test_a_cause_is_told_at_once_with_the_sizes_and_only_once():
@@ -537,7 +538,7 @@ def test_growing_waits_for_the_period_but_the_first_time(period):
 
     times = growth(cluster)
     assert len(times) == 3 and times[0] == 1000
-    assert all(later - earlier >= period for earlier, later in zip(times, times[1:], strict=False))
+    assert all(later - earlier >= period for earlier, later in pairwise(times))
     assert times[-1] - times[0] < 2 * period + 5
 
 

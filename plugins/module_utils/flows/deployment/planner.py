@@ -124,7 +124,7 @@ def _back_to(request: Request, seen: DeploymentObserved, primary: Deployment, re
 def _begin(request: Request, seen: DeploymentObserved, primary: Deployment, wanted: Json, original: Json, outcome: str,
            fingerprint: str | None = None) -> Decision:
     """Give it another template: with the pace that goes with it, and the record of what was there before, in one patch."""
-    if seen.successor is None and primary.settings["paused"] is None or not primary.is_observed:
+    if (seen.successor is None and primary.settings["paused"] is None) or not primary.is_observed:
         return Wait(f"the server's controller has seen {primary.name}")
     if request.min_ready_seconds is not None:
         original = {**original, "minReadySeconds": request.min_ready_seconds or None}

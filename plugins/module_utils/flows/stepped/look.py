@@ -145,7 +145,7 @@ def _hands_over(request: Request) -> bool:
 def _phase(primary: Controller | None, successor: Controller | None) -> tuple[str, str | None]:
     if primary and primary.has_takeover:
         return "taking_over", "forward"
-    if primary and (primary.is_marked or successor and successor.partner == primary.name):
+    if primary and (primary.is_marked or (successor and successor.partner == primary.name)):
         return "progressing" if primary.paused is None else "paused", "back" if primary.desired else "forward"
     if primary is None and successor and successor.is_marked:
         return "progressing", "forward"
@@ -184,7 +184,7 @@ def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tupl
 
 def _may_have_unheard_partner(primary: Controller, successor: Controller | None, memory: Memory) -> bool:
     """Whether the primary's unknown partner may have been made a moment ago: what is decided upon that must be true."""
-    if not primary.partner or successor and successor.name == primary.partner:
+    if not primary.partner or (successor and successor.name == primary.partner):
         return False
     if memory.seen.successor and memory.seen.successor.uid == primary.partner_uid:
         return False  # it was there, and its end was heard of

@@ -188,7 +188,7 @@ def test_an_edit_in_between_is_refused_with_its_image_and_can_be_undone():
     it.items["foo"]["spec"]["template"] = template("myimage:v9")
     it.items["foo"]["metadata"]["generation"] += 1
     it.settle()
-    with pytest.raises(RolloutError, match="to myimage:v9 .* Somebody else has begun it in the middle of an update to myimage:v2"):
+    with pytest.raises(RolloutError, match=r"to myimage:v9 .* Somebody else has begun it in the middle of an update to myimage:v2"):
         decide(UPDATE, it)
     go(BACK, it)
     assert sizes(it)["v1"] == 3 and primary(it).settings["strategy"] == STRATEGY

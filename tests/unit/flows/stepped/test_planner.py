@@ -372,7 +372,7 @@ def stages(request, *items):
         if isinstance(decision, Step):
             assert cluster.write(decision.write)
         cluster.settle()
-        if isinstance(decision, Done) or isinstance(decision, Step) and decision.is_last:
+        if isinstance(decision, Done) or (isinstance(decision, Step) and decision.is_last):
             yield list(cluster.items.values()), None
             return
 
@@ -648,7 +648,7 @@ def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(primary, e
 
 
 def test_a_next_that_somebody_has_edited_is_another_update():
-    with pytest.raises(RolloutError, match="another update is in progress: to mirror.example.com/myimage:v2"):
+    with pytest.raises(RolloutError, match=r"another update is in progress: to mirror\.example\.com/myimage:v2"):
         decide(UPDATE, old(marks=stored("myimage:v2")), mirrored(new()))
 
 
@@ -772,7 +772,7 @@ def test_a_controller_without_pods_is_deleted_if_nothing_about_it_has_changed(re
 
 
 def test_the_command_after_an_ended_update_is_one_that_is_accepted():
-    with pytest.raises(NoSuchController, match="it is gone, and bar has another template .myimage:v2.") as refused:
+    with pytest.raises(NoSuchController, match=r"it is gone, and bar has another template \(myimage:v2\)") as refused:
         decide(dataclasses.replace(V3, next_name="bar"), rc("bar", image="myimage:v2"))
 
     assert refused.value.next_command == f"{ROLL} 'name=bar image=myimage:v3'"

@@ -3,7 +3,7 @@
 
 """What goes wrong is said in one sentence, before the first write where it can be known by then.
 
-Bad input that needs no cluster is in tests/unit/module_utils/test_request.py.
+Bad input that needs no cluster is in tests/unit/model/test_options.py.
 """
 
 from __future__ import annotations

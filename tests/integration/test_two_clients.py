@@ -47,7 +47,7 @@ def test_two_clients_without_a_lock(namespace, first, second):
 TASK = """
 import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 print("ready", flush=True)
 input()
 try:

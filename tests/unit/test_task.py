@@ -8,18 +8,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
 
 import pytest
 from ansible.module_utils import basic
 from asked import Asked
 from builders import SUCCESSOR, new, old, rc
+from clusters import Cluster
 
 from ansible_collections.baton.kubernetes.plugins.action import rolling_update as action
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
@@ -29,45 +27,10 @@ pytestmark = pytest.mark.usefixtures("handlers")
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 
-class Gateway(Alone):
-    """In the place of the one that talks HTTP; everything happens at once."""
-
-    def __init__(self, cluster, namespace):
-        self.cluster, self.namespace = cluster, namespace
-        self.lock = threading.RLock()
-        self.writes, self.is_closed = [], False
-
-    def controllers(self, kind=None):
-        with self.lock:
-            return self.cluster.controllers()
-
-    def live_pods(self, selector):
-        with self.lock:
-            return self.cluster.live_pods(selector)
-
-    def items(self, kind=None):
-        return list(self.cluster.items.values())
-
-    def write(self, write):
-        with self.lock:
-            self.writes.append(write)
-            return self.cluster.write(write)
-
-    def hand_over(self, write, may_go_on):
-        return len(write.pods) if self.write(write) else 0
-
-    def wait(self, seconds):
-        with self.lock:
-            self.cluster.settle()
-
-    def why_absent(self, name):
-        return ""
-
-    def dry_run(self, write):
-        raise AssertionError("only for a template or a definition")
-
-    def look_up(self, name):
-        pass
+class Gateway(Cluster):
+    def __init__(self, namespace, *items):
+        super().__init__(*items)
+        self.namespace, self.is_closed = namespace, False
 
     def close(self):
         self.is_closed = True
@@ -80,7 +43,7 @@ def cluster(monkeypatch):
         gateways = []
 
         def gateway(params, wish, flow, watches_pods=True):
-            gateways.append(Gateway(SimulatedCluster(items), wish.namespace))
+            gateways.append(Gateway(wish.namespace, *items))
             return gateways[-1]
 
         monkeypatch.setattr(task, "_gateway", gateway)
@@ -103,7 +66,7 @@ def test_an_update_changes_the_cluster_and_leaves_the_connection(cluster):
     result = update(namespace="prod")
 
     (gateway,) = gateways
-    assert result["changed"] and gateway.writes and gateway.is_closed
+    assert result["changed"] and gateway.tries and gateway.is_closed
     assert gateway.namespace == "prod"
     assert gateway.cluster.controllers()["foo"].images == {"web": "myimage:v2"}
 
@@ -113,7 +76,7 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
 
     planned, done = update(check_mode=True), update()
 
-    assert gateways[0].writes == []
+    assert gateways[0].tries == []
     assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
         (step["action"], step["name"], step["to"]) for step in done["steps"]]
     assert planned["changed"] is done["changed"] is True
@@ -133,7 +96,7 @@ def test_a_look_tells_the_result_only_if_there_is_nothing_to_do(cluster):
     converged = task.update(params(image="myimage:v1"), only_look=True)
 
     assert converged == task.update(params(image="myimage:v1"), check_mode=False, diff=False)
-    assert not any(gateway.writes for gateway in gateways)
+    assert not any(gateway.tries for gateway in gateways)
 
 
 def test_a_look_at_an_update_that_waits_leaves_the_waiting_to_the_module(cluster):
@@ -217,7 +180,7 @@ def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
 
     assert here is not None
     assert here == asked.module(**arguments) == asked.module(check_mode=True, **arguments)
-    assert not any(gateway.writes for gateway in gateways) and all(gateway.is_closed for gateway in gateways)
+    assert not any(gateway.tries for gateway in gateways) and all(gateway.is_closed for gateway in gateways)
 
 
 @pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}, {"names": ["foo", "no"], "max_failures": "50%"}])
@@ -227,10 +190,10 @@ def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_sa
 
     assert asked.here(**arguments) is None
     planned = asked.module(check_mode=True, **arguments)
-    assert not any(gateway.writes for gateway in gateways)
+    assert not any(gateway.tries for gateway in gateways)
     done = asked.module(**arguments)
 
-    assert planned["changed"] and gateways[-1].writes
+    assert planned["changed"] and gateways[-1].tries
     for each in [planned, done, *planned.get("results", ()), *done.get("results", ())]:
         for step in each.get("steps", ()):
             del step["at"]

@@ -161,7 +161,7 @@ class Standing:
     def lacking(self) -> str:
         """The pods of the controller that grows, as long as not all that it asks for are available; else ""."""
         it = self.grows
-        is_there = it is None or it.is_observed and it.available >= it.replicas
+        is_there = it is None or (it.is_observed and it.available >= it.replicas)
         return "" if it is None or is_there else f"{it.name} {it.available}/{it.replicas} available"
 
 

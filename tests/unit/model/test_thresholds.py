@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Floor and ceiling hold for all sizes, not only for the worked examples of the docstrings."""
+"""Floor and ceiling hold for all sizes, not only for the worked examples of the docstrings, which are true."""
 
 from __future__ import annotations
 
+import doctest
 import math
 import types
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import thresholds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, grow_to, resolve_fenceposts, shrink_to
 
 COUNT = st.integers(0, 1000)
@@ -127,3 +129,9 @@ def test_a_rollout_ends_and_holds_floor_and_ceiling_at_every_turn(pace, broken):
         assert min(state.old, max(0, desired - broken)) + state.new >= floor
 
     assert (state.old, state.new) == (0, desired)
+
+
+def test_examples_in_docstrings():
+    results = doctest.testmod(thresholds)
+
+    assert results.attempted > 0 and results.failed == 0

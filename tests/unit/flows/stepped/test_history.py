@@ -11,11 +11,10 @@ import json
 
 import pytest
 from builders import NOW, UPDATE, rc, record
+from clusters import Cluster
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import history
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -29,63 +28,34 @@ class Killed(BaseException):
     """The client dies."""
 
 
-class World(Alone):
-    """A cluster in which everything happens during a wait, and a client that can be killed at a write."""
+class World(Cluster):
+    """A cluster that keeps revisions, and a client that can be killed at a write."""
 
     def __init__(self, *items):
-        self.cluster = SimulatedCluster(items)
-        self.controllers, self.live_pods = self.cluster.controllers, self.cluster.live_pods
+        super().__init__(*items)
         self.dies_at, self.after = None, False
         self.may_list, self.denied, self.allowed = True, "", None
-        self.lists, self.writes = 0, 0
-        self.clock, self.pods_come = driver.StandingClock(), True
-
-    def items(self, kind=None):
-        return list(self.cluster.items.values())
-
-    def look_up(self, name):
-        pass
-
-    def wait(self, seconds):
-        def moves():
-            return [move for move in self.cluster.moves() if move.verb != "ready" or self.pods_come]
-
-        if not moves():
-            self.clock.sleep(seconds)
-        while found := moves():
-            self.cluster.make(found[0])
 
     def rules(self):
         return self.allowed
 
-    def dry_run(self, write):
-        raise AssertionError
-
-    def why_absent(self, name):
-        return ""
-
     def revisions(self, uids):
-        self.lists += 1
+        self.calls.append(("revisions", uids))
         return [it for it in self.cluster.kept.values() if it["metadata"]["labels"][marks.HISTORY] in uids
                 ] if self.may_list else None
 
     def write(self, write):
         if write.kind == REVISION and self.denied:
             raise RolloutError(self.denied)
-        self.writes += 1
-        if self.writes == self.dies_at and not self.after:
+        if len(self.tries) + 1 == self.dies_at and not self.after:
             raise Killed
-        landed = self.cluster.write(write)
-        if self.writes == self.dies_at:
+        landed = super().write(write)
+        if len(self.tries) == self.dies_at:
             raise Killed
         return landed
 
-    def hand_over(self, write, may_go_on):
-        return len(write.pods) if self.write(write) else 0
-
     def roll(self, **params):
-        request = request_from({"name": "foo", **params})
-        return driver.run(choose(request), request, self, self.clock)
+        return self.run(request_from({"name": "foo", **params}))
 
     def check(self, **params):
         request = request_from({"name": "foo", **params})
@@ -176,7 +146,7 @@ def test_a_history_of_none_asks_for_nothing_and_writes_nothing():
 
     result = world.roll(**v(2), revision_history_limit=0)
 
-    assert (recorded(result), world.lists, result["warnings"]) == ([], 0, [])
+    assert (recorded(result), world.called("revisions"), result["warnings"]) == ([], [], [])
 
 
 @pytest.mark.parametrize("wish", [v(3), back_to(1), {**v(3), "next_name": "bar"}, {**back_to(1), "next_name": "bar"}],
@@ -189,14 +159,14 @@ def test_killed_at_any_write_the_same_task_ends_with_the_same_history(wish, afte
     def begun():
         world = World(rc(replicas=2))
         world.roll(**v(2))
-        world.writes = 0
+        world.tries.clear()
         return world
 
     undisturbed = begun()
     undisturbed.roll(**wish)
     name = wish.get("next_name", "foo")
-    assert undisturbed.writes > 8
-    for number in range(1, undisturbed.writes + 1):
+    assert len(undisturbed.tries) > 8
+    for number in range(1, len(undisturbed.tries) + 1):
         world = begun()
         world.dies_at, world.after = number, after
         with pytest.raises(Killed):
@@ -213,7 +183,8 @@ def test_killed_at_two_writes_of_it_nothing_is_written_twice():
     for first, second in itertools.product(range(5, 9), (1, 2)):
         world = World(rc(replicas=1))
         for number in (first, second):
-            world.writes, world.dies_at, world.after = 0, number, True
+            world.tries.clear()
+            world.dies_at, world.after = number, True
             with pytest.raises(Killed):
                 world.roll(**v(2))
         world.dies_at = None
@@ -270,9 +241,9 @@ def test_check_mode_shows_it_and_writes_nothing():
     world = World(rc())
     world.roll(**v(2))
     for wish in (v(3), back_to(1)):
-        writes = world.writes
+        world.tries.clear()
         planned = world.check(**wish)
-        assert world.writes == writes
+        assert world.tries == []
         done = world.roll(**wish)
         assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
             (step["action"], step["name"], step["to"]) for step in done["steps"]]
@@ -321,7 +292,7 @@ def test_what_may_not_be_seen_cannot_be_gone_back_to():
 def test_a_failed_way_back_to_a_revision_is_rolled_back_itself():
     world = World(rc(replicas=1))
     world.roll(**v(2))
-    world.pods_come = False
+    world.happens = world.stall
 
     with pytest.raises(RolloutError) as caught:
         world.roll(**back_to(1), on_failure="rollback", progress_deadline=2)

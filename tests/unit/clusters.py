@@ -1,0 +1,146 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A gateway to a cluster in memory, in the place of the one that talks HTTP, and the clock that goes with it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import threading
+
+import pytest
+from builders import NOW, UPDATE
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
+
+
+class FakeClock(Clock):
+    """Time passes when somebody sleeps or waits, and the time of day stands still."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def monotonic(self):
+        return self.now
+
+    elapsed = monotonic
+
+    def stamp(self):
+        return NOW
+
+    def sleep(self, seconds):
+        assert seconds > 0
+        self.now += seconds
+
+
+class Cluster(Alone):
+    """Everything happens during a wait, and every write is allowed, unless a test says otherwise."""
+
+    def __init__(self, *items):
+        self.cluster, self.clock, self.lock = SimulatedCluster(items), FakeClock(), threading.RLock()
+        #: Called during each wait, and before each write, which it may refuse.
+        self.happens = self.cluster.settle
+        self.allows = lambda write: True
+        #: The image that the server makes of every template; without one nobody may ask for it.
+        self.stores = None
+        #: The reason for which pods that are not available wait.
+        self.trouble = "ContainerCreating"
+        #: Controllers that were not heard of yet.
+        self.hidden = set()
+        #: Writes that somebody tried, those that landed and when, and some of what was asked, as verb and argument.
+        self.tries, self.writes, self.calls = [], [], []
+
+    def controllers(self, kind=None):
+        with self.lock:
+            return {name: it for name, it in self.cluster.controllers(kind).items() if name not in self.hidden}
+
+    def items(self, kind=None):
+        with self.lock:
+            return list(self.cluster.items.values())
+
+    def look_up(self, name):
+        self.calls.append(("look_up", name))
+        self.hidden.discard(name)
+
+    def wait(self, seconds):
+        assert 0 < seconds <= driver.LOOK_UP
+        with self.lock:
+            self.clock.sleep(seconds)
+            self.happens()
+        return set(self.controllers())
+
+    def write(self, write):
+        with self.lock:
+            self.tries.append(write)
+            if self.allows(write) and self.cluster.write(write):
+                self.writes.append((self.clock.now, write))
+                return True
+            return False
+
+    def hand_over(self, write, may_go_on):
+        return len(write.pods) if self.write(write) else 0
+
+    def dry_run(self, write):
+        assert self.stores, "only for a template or a definition"
+        item = copy.deepcopy(self.cluster.items[write.name])
+        self.calls.append(("dry_run", copy.deepcopy(item["spec"]["template"])))
+        item["spec"]["template"]["spec"]["containers"][0]["image"] = self.stores
+        return item
+
+    def live_pods(self, selector):
+        self.calls.append(("live_pods", selector))
+        with self.lock:
+            return self.cluster.live_pods(selector)
+
+    def troubled_pods(self, controller):
+        self.calls.append(("troubled_pods", controller.name))
+        waiting = {"reason": self.trouble, "message": "no such image"}
+        return [{"metadata": {"name": f"{controller.name}-1", "uid": "u"}, "spec": {"containers": [{"name": "web"}]},
+                 "status": {"phase": "Pending", "containerStatuses": [{"name": "web", "state": {"waiting": waiting}}]}}]
+
+    def log(self, pod, container, previous):
+        return ["the last words"]
+
+    def why_absent(self, name):
+        return ""
+
+    def called(self, verb):
+        """What was asked for by that verb, in its order."""
+        return [argument for each, argument in self.calls if each == verb]
+
+    def run(self, request=UPDATE, **more):
+        return driver.run(choose(request), request, self, self.clock, **more)
+
+    def refusal(self, request=UPDATE, **more):
+        with pytest.raises(RolloutError) as refused:
+            self.run(request, **more)
+        return refused.value
+
+    def stall(self):
+        """Everything happens but that a pod becomes ready."""
+        while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
+            self.cluster.make(moves[0])
+
+    def patch(self, name, path, value):
+        """What somebody else does."""
+        assert self.cluster.write(Patch(name, (put(path, value),)))
+
+
+def troubled(*items, trouble="ErrImagePull"):
+    """A cluster whose new pods wait for that reason."""
+    cluster = Cluster(*items)
+    cluster.happens, cluster.trouble, cluster.lines = cluster.stall, trouble, []
+    return cluster
+
+
+def fails(cluster, **options):
+    """How the update ends there; its lines are kept with their times."""
+    return cluster.refusal(dataclasses.replace(UPDATE, **options),
+                           say=lambda line: cluster.lines.append((cluster.clock.now, line)))

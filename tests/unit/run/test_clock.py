@@ -1,0 +1,23 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The clocks: one that goes by itself, and one that stands."""
+
+from __future__ import annotations
+
+import re
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock, StandingClock
+
+
+def test_clocks():
+    """One goes by itself, one only when it is slept."""
+    clock, standing = Clock(), StandingClock()
+    before, stood = clock.monotonic(), standing.monotonic()
+
+    clock.sleep(0.01)
+    standing.sleep(1000)
+
+    assert clock.monotonic() >= before + 0.01
+    assert standing.monotonic() == stood + 1000
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", clock.stamp())

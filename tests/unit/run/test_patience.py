@@ -1,0 +1,166 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""When it stops waiting: deadlines, causes that waiting does not cure, and steps that do not last."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+from builders import BACK, SUCCESSOR, UPDATE, new, old, rc
+from clusters import Cluster, fails, troubled
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT
+
+ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
+
+
+@pytest.mark.parametrize("request_, items, what, next_command", [
+    (UPDATE, [rc()], f"{SUCCESSOR} 0/3 available, foo 3",
+     f"{ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'"),
+    (BACK, [old(1, 3), new(2, 0)], f"foo 1/3 available, {SUCCESSOR} 2", f"{ROLL} 'name=foo state=rolled_back'"),
+], ids=["forward", "back"])
+def test_without_progress_for_the_deadline_it_ends_and_says_what_it_waits_for(request_, items, what, next_command):
+    cluster = Cluster(*items)
+    cluster.happens = cluster.stall
+
+    error = cluster.refusal(dataclasses.replace(request_, progress_deadline=60))
+
+    slow = SUCCESSOR if request_ is UPDATE else "foo"
+    of = "0 of 1" if request_ is UPDATE else "1 of 2"
+    assert error.what == f"no progress for 60 s while waiting for this: {what}"
+    assert error.why == f"{slow} has {of} available"
+    assert (error.where, error.next_command) == ("ReplicationController default/foo", next_command)
+    assert 60 <= cluster.clock.now - cluster.writes[-1][0] < 61
+
+
+def at(cluster, line):
+    """Seconds after the last write at which a progress line that ends so came."""
+    return next(now for now, each in cluster.lines if each.endswith(line)) - cluster.writes[-1][0]
+
+
+@pytest.mark.parametrize("grace", [10, 3, 0])
+def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_after_its_grace(grace):
+    cluster = troubled(rc())
+
+    error = fails(cluster, failure_grace=grace)
+
+    assert error.what == "the new pods cannot become available"
+    assert f"pod {SUCCESSOR}-1, container web: ErrImagePull: no such image" in error.why
+    assert error.as_result()["failure"]["causes"][0]["kind"] == "image"
+    assert error.next_command.endswith(f"; then: {ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'")
+    shown = 1 if grace == 0 else at(cluster, "ErrImagePull: no such image")
+    assert 1 <= shown < 1.5 and grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
+
+
+def changing(period, seconds, trouble, otherwise):
+    """A cluster whose pods show one trouble for the first seconds of each period, and another one for the rest."""
+    cluster = troubled(rc())
+
+    def happens():
+        cluster.stall()
+        cluster.trouble = trouble if cluster.clock.now % period < seconds else otherwise
+
+    cluster.happens = happens
+    return cluster
+
+
+@pytest.mark.parametrize("cluster", [
+    lambda: changing(4, 2, "ErrImagePull", otherwise="ImagePullBackOff"),
+    lambda: changing(4, 1, "ContainerCreating", otherwise="RunContainerError"),
+], ids=["reasons that alternate", "a container that runs for a moment each time"])
+def test_one_cause_with_short_gaps_lasts(cluster):
+    assert fails(cluster()).what == "the new pods cannot become available"
+
+
+def test_a_cause_that_goes_away_in_time_is_forgotten():
+    cluster = changing(12, 8, "ErrImagePull", otherwise="ContainerCreating")
+
+    assert "no progress for 60 s" in fails(cluster, progress_deadline=60).what
+
+
+def test_nothing_is_looked_at_while_it_goes_well():
+    cluster = Cluster(rc())
+    cluster.run()
+
+    assert not cluster.called("troubled_pods")
+
+
+def test_the_pods_explain_nothing_before_the_controller_manager_has_acted():
+    cluster = Cluster(rc())
+    cluster.happens = lambda: None
+
+    error = cluster.refusal(dataclasses.replace(UPDATE, progress_deadline=5))
+
+    assert "no progress for 5 s" in error.what and "0 of 1 available" in error.why
+    assert not cluster.called("troubled_pods")
+
+
+def test_the_whole_task_ends_in_time():
+    cluster = troubled(rc(), trouble="ContainerCreating")
+
+    error = fails(cluster, timeout=30)
+
+    assert error.what == "not finished within 30 s" and 30 < cluster.clock.now - 1000 < 31
+
+
+def test_any_pod_that_becomes_available_is_progress():
+    """Ten pods, each 50 s after the one before, with a deadline of 60 s."""
+    cluster = Cluster(old(1), new(2, available=0))
+    request = dataclasses.replace(UPDATE, progress_deadline=60)
+    cluster.ready_at = cluster.clock.now
+
+    def one_in_50_seconds():
+        cluster.stall()
+        ready = [move for move in cluster.cluster.moves() if move.verb == "ready"]
+        if ready and cluster.clock.now >= cluster.ready_at + 50:
+            cluster.ready_at = cluster.clock.now
+            cluster.cluster.make(ready[0])
+
+    cluster.happens = one_in_50_seconds
+
+    assert cluster.run(request)["changed"]
+    assert cluster.clock.now > 1000 + 2 * 50
+
+
+def test_a_deadline_is_not_moved_by_pods_that_come_and_go():
+    cluster = Cluster(old(3), new(1, available=0))
+    flips = []
+
+    def flap():
+        """next's pod is never ready; one of foo's is, and is not, and is."""
+        flips.append(1)
+        item = cluster.cluster.items["foo"]
+        available = 3 - len(flips) % 2
+        cluster.cluster.items["foo"] = {**item, "status": {**item["status"], "availableReplicas": available}}
+
+    cluster.happens = flap
+
+    error = cluster.refusal(dataclasses.replace(UPDATE, progress_deadline=20))
+
+    assert "no progress for 20 s" in error.what
+    assert cluster.clock.now - 1000 < 22
+
+
+def test_a_step_that_is_undone_again_and_again_is_given_up():
+    """An autoscaler that insists on its size."""
+    cluster = Cluster(old(3), new(1))
+    cluster.happens = lambda: (cluster.cluster.settle(), cluster.patch("foo", "/spec/replicas", 3), cluster.cluster.settle())
+
+    error = cluster.refusal()
+
+    assert re.fullmatch(r"somebody else keeps undoing this step \(scale \S+: \d -> \d replicas\): it was taken 5 times", error.what)
+    assert error.next_command == f"find out who changes it (an autoscaler?), then: {ROLL} 'name=foo image=myimage:v2'"
+
+
+def test_writes_that_are_refused_each_time_are_given_up():
+    cluster = Cluster(old(3), new(0))
+    cluster.allows = lambda write: False
+
+    error = cluster.refusal()
+
+    assert error.what == f"{SUCCESSOR} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were refused"
+    assert error.where == f"ReplicationController default/{SUCCESSOR}"
+    assert len(cluster.tries) == REFUSED_LIMIT + 1

@@ -32,7 +32,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 PATIENCE = 300
 """Seconds until something that should happen is given up."""
 
-CLOSED, OPENED = "no pod is made for it any more", "updated"
+CLOSED, OPENED = "no more pods are created for it", "updated"
 """How the lines of progress end that are said when both controllers are closed, and when foo is open again."""
 
 Json = dict[str, Any]

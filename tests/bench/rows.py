@@ -314,7 +314,7 @@ def _of_a_deployment(bench: Bench, pods: int) -> list[Rolled]:
 
 
 def fleet(bench: Bench) -> list[Row]:
-    """100 controllers of 3 pods in one task, beside one controller in one task and 100 Deployments at once."""
+    """100 controllers of 3 pods in one task, alongside one controller in one task and 100 Deployments at once."""
     return [*_fleet(bench, "ReplicationController"), *_fleet(bench, "Deployment")]
 
 

@@ -29,7 +29,7 @@ class Settings:
     first_port: int
     controller_manager_qps: int
     admission_plugins: tuple[str, ...] = ()
-    """Of the API server, beside those of its default."""
+    """Of the API server, alongside those of its default."""
     network: Network | None = None
     """Of the real node, where there is one instead of the fake ones."""
 
@@ -83,7 +83,7 @@ class Component:
     """The command only starts it, and ends with it."""
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
-        """The command line, beside what is running already."""
+        """The command line, alongside what is running already."""
         return [str(programs[self.name]), *self.arguments(settings)]
 
     def is_well(self, settings: Settings) -> bool:

@@ -24,7 +24,7 @@ class State:
     token: str
     controller_manager_qps: int
     admission_plugins: list[str] = field(default_factory=list)
-    """Of the API server, beside those of its default."""
+    """Of the API server, alongside those of its default."""
     network: int | None = None
     """The number of the real node's network; None where the nodes are fake."""
     processes: dict[str, Process] = field(default_factory=dict)

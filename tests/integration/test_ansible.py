@@ -152,7 +152,7 @@ def test_a_timeout_names_the_cause(namespace, adhoc):
 @pytest.mark.parametrize("content, sentence", [
     (None, "there is no kubeconfig at"),
     ("", "the connection to Kubernetes cannot be set up"),
-    ("token: s3cret\n: [", "the kubeconfig is not YAML"),
+    ("token: s3cret\n: [", "the kubeconfig is not valid YAML"),
 ])
 def test_without_a_usable_kubeconfig(namespace, adhoc, tmp_path, content, sentence):
     path = tmp_path / "config"

@@ -183,7 +183,7 @@ ROWS = [
         spec={"priorityClassName": "nope"}, is_refused=True),
     Row("RuntimeClass missing", "admission", ("RuntimeClass .*not found",), True, "RuntimeClass .nope. not found",
         spec={"runtimeClassName": "nope"}, is_refused=True),
-    Row("node does not answer", "node", ("NodeNotReady x",), False, "stopped answering", "v2-lost"),
+    Row("node does not answer", "node", ("NodeNotReady x",), False, "stopped responding", "v2-lost"),
     Row("evicted from its node", "evicted", ("low on resource: memory",), False, "low on resource: memory", "v2-evicted"),
     Row("finalizer keeps a new pod", "finalizer", ("deletionGracePeriodSeconds.: 0",), False, "finalizers keep it", "v2-unready",
         metadata={"finalizers": HOLD}, is_deleted=True),

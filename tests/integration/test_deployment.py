@@ -71,8 +71,8 @@ def test_a_pause_is_exact_and_stands(namespace):
 
     assert result["rollout"]["phase"] == "paused" and third["rollout"]["phase"] == "paused"
     name = namespace.sets()[-1]["metadata"]["name"]
-    assert result["msg"] == f"foo is paused at 2 of 20 replicas of myimage:v2 ({name}), beside 18 of myimage:v1"
-    assert not again["changed"] and "paused already" in again["msg"] and not again["requests"]["PATCH"]
+    assert result["msg"] == f"foo is paused at 2 of 20 replicas of myimage:v2 ({name}), alongside 18 of myimage:v1"
+    assert not again["changed"] and "already paused" in again["msg"] and not again["requests"]["PATCH"]
     assert done["rollout"]["phase"] == "complete" and versions(namespace) == (0, 20)
     assert len(observer.new) == 20 and observer.fewest_ready >= 15 and observer.most_pods <= 20 + 5 + 5
     assert settings(namespace.deployment()) == settings(before)
@@ -188,7 +188,7 @@ def test_what_somebody_sets_during_the_update_stays(namespace):
 def test_paused_by_somebody_it_is_left_alone(namespace):
     namespace.make_deployment(1, paused=False)
     namespace.patch_deployment({"spec": {"paused": True}})
-    with pytest.raises(RolloutError, match="it is paused, and not by an update of this collection"):
+    with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
         roll(namespace)
     assert versions(namespace) == (1, 0)
 
@@ -207,7 +207,7 @@ def test_back_to_a_revision_as_kubectl_counts_them(namespace):
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available" and versions(namespace) == (3, 0)
     assert [each["revision"] for each in info(namespace)["rollouts"][0]["history"]] == [4, 3, 2]
     assert not again["changed"] and not again["requests"]["PATCH"]
-    with pytest.raises(RolloutError, match="there is no revision 1 of it"):
+    with pytest.raises(RolloutError, match="it has no revision 1"):
         back(namespace, to_revision=2)
         back(namespace, to_revision=1)
 

@@ -38,7 +38,7 @@ def test_no_such_controller_says_what_else_has_that_name(namespace):
 
     message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
-    there_is = f"{message}: there is a Deployment foo: kind=Deployment"
+    there_is = f"{message}: there is a Deployment foo (kind=Deployment)"
     assert refused(namespace, image="myimage:v2").message == f"{there_is}."
 
     namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}], "look-at-daemonsets")
@@ -100,7 +100,7 @@ def test_a_definition_that_would_take_the_same_pods_is_refused(namespace):
 def test_a_label_key_of_the_users_own_is_refused(namespace):
     namespace.make_primary(1)
 
-    assert "app=foo is the controller's own" in refused(namespace, image="myimage:v2", deployment_label_key="app").what
+    assert "app=foo is already in use" in refused(namespace, image="myimage:v2", deployment_label_key="app").what
 
 
 def test_a_field_that_is_not_there_is_refused(namespace):
@@ -126,7 +126,7 @@ def test_a_stranger_in_nexts_place_is_refused(namespace):
 
     error = refused(namespace, image="myimage:v2", next_name="bar")
 
-    assert "bar exists and is not this update's next controller" in error.what
+    assert "bar already exists and does not belong to this update" in error.what
 
 
 def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
@@ -138,7 +138,7 @@ def test_foo_created_anew_under_its_old_name_is_not_the_same(namespace):
     namespace.gone("foo")
     namespace.make_primary(3)
 
-    assert "is not this update's next controller" in refused(namespace, image="myimage:v2").what
+    assert "does not belong to this update" in refused(namespace, image="myimage:v2").what
 
 
 def test_a_controller_that_another_one_owns_is_refused(namespace):
@@ -160,7 +160,7 @@ def test_next_itself_is_not_updated(namespace):
 
     error = refused(namespace, name=successor, image="myimage:v1")
 
-    assert "it is the next controller of an update of foo" in error.what and "name=foo" in error.next_command
+    assert "it is the temporary successor of foo" in error.what and "name=foo" in error.next_command
 
 
 def test_what_kubectl_left_half_way_is_named(namespace):

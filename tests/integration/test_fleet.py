@@ -69,7 +69,7 @@ def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environmen
     own = {item["metadata"]["name"] for item in namespace.sets() if "ownerReferences" not in item["metadata"]}
     assert own == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
     assert [each["changed"] for each in results] == [True, False]
-    assert results[0]["msg"] == "4 of 4 controllers are as wanted (4 changed)"
+    assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
 
 
 def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
@@ -91,7 +91,7 @@ def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
         ("other", "it does not run myimage")]
     assert all(f"localhost | {name}: " in lines for name in NAMES[:4])
     again, _lines = rolled(namespace, ansible_environment, **options)
-    assert not again["changed"] and again["msg"] == "4 of 5 controllers are as wanted (0 changed), 1 skipped (other)"
+    assert not again["changed"] and again["msg"] == "4 of 5 controllers are as requested (0 changed), 1 skipped (other)"
 
 
 def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_environment):
@@ -123,11 +123,11 @@ def test_in_check_mode_nothing_changes(namespace, ansible_environment):
 
 
 @pytest.mark.parametrize("options, sentence", [
-    ({"names": ["foo"], "name": "foo"}, "name and names is given: give one of name, names and label_selectors"),
+    ({"names": ["foo"], "name": "foo"}, "give exactly one of name, names and label_selectors (given: name and names)"),
     ({"label_selectors": ["app=nobody"]}, "no ReplicationController matches app=nobody"),
     ({"label_selectors": ["no selector!"]}, "unable to parse requirement"),
     ({"names": ["not-there"]}, "there is no such ReplicationController"),
-    ({"names": ["Not A Name"]}, "is no object's name"),
+    ({"names": ["Not A Name"]}, "is not a valid object name"),
 ])
 def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, options, sentence):
     process = subprocess.run(ad_hoc(namespace, image="myimage:v2", **options), env=ansible_environment, capture_output=True,

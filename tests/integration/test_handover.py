@@ -3,7 +3,7 @@
 
 """The last phase of an update: pods change their controller by one patch each, and none is ever without one.
 
-Killed at each of its writes, disturbed between two of them, beside other controllers that select the same pods, and on a cluster
+Killed at each of its writes, disturbed between two of them, alongside other controllers that select the same pods, and on a cluster
 that does not let everybody change owners.
 """
 
@@ -422,8 +422,8 @@ def test_an_image_by_hand_is_named_in_a_warning_and_in_a_line(namespace, kind):
 
     (warning,) = kind.roll(say=lines.append)["warnings"]
 
-    assert "somebody has applied another template to foo" in warning and "myimage:by-hand" in warning and "myimage:v2" in warning
-    assert "restore foo: myimage:v2, where somebody has applied myimage:by-hand" in lines
+    assert "somebody applied another template to foo" in warning and "myimage:by-hand" in warning and "myimage:v2" in warning
+    assert "restore foo: myimage:v2; somebody had applied myimage:by-hand" in lines
     kind.assert_updated()
 
 
@@ -517,7 +517,7 @@ def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_
     with pytest.raises(RolloutError) as error:
         there.roll()
 
-    assert "may not get another controller (403)" in error.value.what and "docs/permissions.md" in error.value.next_command
+    assert "not allowed to change the controller of pod" in error.value.what and "docs/permissions.md" in error.value.next_command
     assert "cannot set an ownerRef on a resource you can't delete" in error.value.why
     assert there.names() == ["foo"] and there.get()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert there.roll(next_name="bar")["changed"] and there.names() == ["bar"]
@@ -545,7 +545,7 @@ def test_with_one_role_more_it_is_migrated_there(strict_namespace):
     wish = {"state": "migrated", "to_kind": "Deployment"}
 
     with strict_namespace.observer() as observer:
-        with pytest.raises(RolloutError, match="may not get another controller"):
+        with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
             strict_namespace.roll(**wish)
         strict_namespace.allow(role("baton-owner-references"), "baton-owner-references")
         strict_namespace.roll(**wish)

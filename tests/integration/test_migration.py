@@ -43,7 +43,7 @@ def test_the_pods_are_the_same(allowed, replicas):
     again = migrate(allowed)
     assert uids(allowed.pods()) == before and not observer.new and not observer.deleted and not observer.restarts
     assert result["msg"] == f"foo is a Deployment now, with myimage:v1: {replicas} of {replicas} replicas available"
-    assert not again["changed"] and again["msg"] == "foo is a Deployment already"
+    assert not again["changed"] and again["msg"] == "foo is already a Deployment"
     assert set(again["requests"]) == {"GET"}
 
 
@@ -150,7 +150,7 @@ def test_what_somebody_does_half_way_is_no_obstacle(allowed, what):
 def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
     allowed.make_primary(2)
     allowed.roll(image="myimage:v2", pause_at="1")
-    with pytest.raises(RolloutError, match="an update of it is in progress"):
+    with pytest.raises(RolloutError, match="an update is in progress"):
         migrate(allowed)
     allowed.roll(state="rolled_back")
     allowed.make_deployment(1, name="foo", selector={"matchLabels": {"app": "foo", "of": "it"}}, template={

@@ -23,7 +23,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 REPLICAS = 4
 
 #: What progress lines tell: half way; foo has next's template, closed; next is closed too; next is gone, and foo has all pods.
-MIDDLE, RENAMED, CLOSED, DELETED = "scale foo: 3 -> 2", "rename foo: ", "no pod is made for it any more", "it has no pods"
+MIDDLE, RENAMED, CLOSED, DELETED = "scale foo: 3 -> 2", "rename foo: ", "no more pods are created for it", "it has no pods"
 #: Half of the pods are foo's, the others next's: no line tells that.
 HANDING_OVER = "half of the pods"
 #: The moments in which nothing brings the update back.
@@ -243,7 +243,7 @@ def test_foo_is_deleted_and_created_again(namespace, moment):
     end = rolled(namespace, moment, lambda: recreates(namespace))
 
     if (successor := successor_of(namespace)) and isinstance(end, RolloutError):
-        assert "is not this update's next controller" in end.what
+        assert "does not belong to this update" in end.what
         assert namespace.rc(successor)["spec"]["replicas"] >= 2
         eventually(lambda: len(pods_of(namespace, successor)) == namespace.rc(successor)["spec"]["replicas"], "the pods of next")
         with pytest.raises(RolloutError):
@@ -263,7 +263,7 @@ def test_both_lose_their_annotations(namespace):
     end = rolled(namespace, MIDDLE, lambda: removes_annotations("foo", None)(namespace))
 
     if isinstance(end, RolloutError):
-        assert "is not this update's next controller: it is one of no update of foo" in end.what
+        assert "does not belong to this update (it does not name foo)" in end.what
         assert "delete it only if its pods are not needed" in end.next_command
         namespace.remove(successor_of(namespace))
         namespace.patch("foo", {"spec": {"replicas": REPLICAS}})

@@ -35,8 +35,8 @@ def test_a_fifth_then_three_fifths_then_all(namespace):
 
     (successor,) = set(observer.controllers_deleted)
     assert [each["rollout"]["phase"] for each in results] == ["paused", "paused", "complete"]
-    assert results[0]["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({successor}), beside 4 of myimage:v1"
-    assert not again["changed"] and not again["requests"]["PATCH"] and "paused already" in again["msg"]
+    assert results[0]["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({successor}), alongside 4 of myimage:v1"
+    assert not again["changed"] and not again["requests"]["PATCH"] and "already paused" in again["msg"]
     assert versions(namespace) == (0, 5) and len(observer.new) == REPLICAS
     assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 2
 

@@ -60,7 +60,7 @@ def test_what_a_handover_needs_is_named_where_it_is_missing_and_a_next_name_does
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v2")
 
-    assert error.value.what == "permission is missing, nothing was changed"
+    assert error.value.what == "permissions are missing; nothing was changed"
     assert error.value.why == f"not allowed: {verb} on pods" and "docs/permissions.md" in error.value.next_command
     assert namespace.roll(image="myimage:v2", next_name="bar")["changed"] and namespace.rcs() == ["bar"]
 

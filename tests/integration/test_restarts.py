@@ -21,7 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 REPLICAS = 4
 
 #: Progress lines: half way; foo has next's template, closed; next is closed too; all pods are foo's; next is gone.
-MIDDLE, RENAMED, CLOSED = "scale foo: 3 -> 2", "rename foo: ", "no pod is made for it any more"
+MIDDLE, RENAMED, CLOSED = "scale foo: 3 -> 2", "rename foo: ", "no more pods are created for it"
 HANDED_OVER, DELETED = "hand over foo-", "it has no pods"
 #: Half of the pods are foo's, the others next's: no line tells that.
 HANDING_OVER = "half of the pods"

@@ -94,7 +94,7 @@ def test_next_name_stays_and_foo_goes(namespace):
         result = namespace.roll(image="myimage:v2", next_name="bar")
 
     assert namespace.rcs() == ["bar"] and len(observer.new) == 3
-    assert result["msg"].startswith("bar takes the place of foo and is updated to myimage:v2")
+    assert result["msg"].startswith("bar replaces foo and is updated to myimage:v2")
     annotations = namespace.rc("bar")["metadata"]["annotations"]
     assert set(annotations) == {marks.LAST_ROLLOUT}
     assert not namespace.roll(image="myimage:v2", next_name="bar")["changed"]

@@ -89,7 +89,7 @@ def test_a_budget_that_lets_nothing_go_is_told(namespace):
     with pytest.raises(RolloutError) as error:
         namespace.roll(image="myimage:v3", max_surge="0", max_unavailable="1")
 
-    assert about(result, "PodDisruptionBudget web") and "nothing could ever move" in error.value.what
+    assert about(result, "PodDisruptionBudget web") and "no pod could ever be replaced" in error.value.what
 
 
 def test_the_story_is_told_in_events(namespace):

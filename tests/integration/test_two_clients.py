@@ -101,7 +101,7 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
             winners = [pid for pid, each in results.items() if "failure" not in each]
             assert len(winners) == 1, results
             (refused,) = (each for pid, each in results.items() if pid not in winners)
-            assert refused["failure"]["what"].startswith("another task is at work: ")
+            assert refused["failure"]["what"].startswith("another task is already working on it: ")
             assert f", process {winners[0]}, since " in refused["failure"]["what"]
             assert not refused["changed"] and "lock_timeout" in refused["failure"]["next_command"]
             finish(namespace)
@@ -150,7 +150,7 @@ def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace)
         first.send_signal(signal.SIGCONT)
         failure = result(first)["failure"]
 
-    assert "somebody@elsewhere, process 1 has taken over" in failure["what"] and "image=myimage:v2" in failure["next_command"]
+    assert "somebody@elsewhere, process 1 took over" in failure["what"] and "image=myimage:v2" in failure["next_command"]
     assert {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()} == before
     assert lease(namespace)["spec"]["holderIdentity"] == "somebody@elsewhere, process 1"
 

@@ -259,5 +259,5 @@ def test_a_task_that_is_told_to_stop_reports_how_to_go_on(cluster, monkeypatch):
 
 @pytest.mark.parametrize("name, namespace", [("Foo", "default"), ("foo/../bar", "default"), (None, "../kube-system")])
 def test_info_refuses_what_is_no_name(name, namespace):
-    with pytest.raises(RolloutError, match="is no "):
+    with pytest.raises(RolloutError, match="is not a valid "):
         task.info({"namespace": namespace, "name": name, "kind": "ReplicationController"})

@@ -81,7 +81,7 @@ class Around:
 
         others = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind} | {
             kind: f"/apis/apps/v1/namespaces/{self._namespace}/{kind.lower()}s" for kind in ("StatefulSet", "DaemonSet")}
-        found = [f"a {kind} {name}" + (f": kind={kind}" if kind in ROLLED else "")
+        found = [f"a {kind} {name}" + (f" (kind={kind})" if kind in ROLLED else "")
                  for kind, path in others.items() if status(f"{path}/{quoted(name)}") == 200]
         if found:
             return f"there is {' and '.join(found)}"

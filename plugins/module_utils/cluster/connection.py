@@ -124,7 +124,7 @@ class Connection:
         token = (token or "").strip()  # a file ends with a line end
         if not (token.isascii() and token.isprintable()):
             # Said here: the message of the HTTP library would show it.
-            raise RolloutError("the token is none: it has line ends or characters that are not ASCII", next_command=_HINT)
+            raise RolloutError("the token is not valid: it contains line breaks or non-ASCII characters", next_command=_HINT)
         if not token and {"username", "password"} <= self._options.keys():
             token = self._configuration.get_basic_auth_token()
         if token:
@@ -207,7 +207,7 @@ def _configuration(options: Json) -> t.Any:
         configuration.refresh_api_key_hook = None
     for option in ("ca_cert", "client_cert", "client_key"):
         if option in options and not os.path.isfile(options[option]):
-            raise RolloutError(f"{option} {options[option]} is not there")
+            raise RolloutError(f"{option} {options[option]} does not exist")
     if not configuration.verify_ssl:
         import urllib3
 
@@ -265,7 +265,7 @@ def _plugin_failures(options: Json) -> t.Iterator[None]:
                 content = yaml.safe_load(file)
         for secret in sorted(_secrets_of(content), key=len, reverse=True):
             heard.said = heard.said.replace(secret, "********")  # a script may print its environment
-        raise RolloutError("the credential plugin of the kubeconfig fails", why=_one_line(heard.said))
+        raise RolloutError("the credential plugin in the kubeconfig failed", why=_one_line(heard.said))
 
 
 @contextlib.contextmanager
@@ -334,7 +334,7 @@ def _content(kubeconfig: t.Any) -> t.Any:
 def _not_yaml(what: str, error: Exception) -> RolloutError:
     """The parser quotes what it could not read, which may be a secret: only its place is told."""
     place = getattr(error, "problem_mark", None)
-    return RolloutError(f"{what} is not YAML", why=f"line {place.line + 1}" if place else "", next_command=_HINT)
+    return RolloutError(f"{what} is not valid YAML", why=f"line {place.line + 1}" if place else "", next_command=_HINT)
 
 
 def _one_line(error: Exception | str) -> str:

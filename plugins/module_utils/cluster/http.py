@@ -86,12 +86,12 @@ class Refused(Exception):
         if self.status == 403 and (not is_admitted or re.search('User ".*" cannot ', self.reason)):
             return RolloutError("permission denied (403)", where=where, why=self.reason,
                                 next_command=next_command
-                                or "ask for that verb and resource in a Role of this namespace (see docs/permissions.md)")
+                                or "ask for that verb and resource in a Role in this namespace (see docs/permissions.md)")
         if self.status in RETRIED:
-            next_command = next_command or "run the same task again when the API server is well"
+            next_command = next_command or "run the same task again when the API server is healthy"
         elif write:
             what = f"{_deed(write)} was refused ({self.status})"
-            next_command = "see to what refuses it, then run the same task again"
+            next_command = "fix what refuses it, then run the same task again"
         return RolloutError(what or f"the API server refused {self.request} ({self.status})", where=where,
                             why=self.reason, next_command=next_command)
 
@@ -162,7 +162,7 @@ class Http:
                     else:
                         if isinstance(answer, dict) and "kind" in answer:
                             return answer
-                        raise RolloutError(f"what answers at {self.connection.server} is no Kubernetes API server")
+                        raise RolloutError(f"{self.connection.server} does not respond like a Kubernetes API server")
                 if status == 401 and not renewed:
                     renewed = True
                     self.connection.renew(credentials)
@@ -174,7 +174,7 @@ class Http:
                     raise AnswerLost
                 asked_to_wait = _retry_after(headers)
             time.sleep(max(limit * random.uniform(0.5, 1.0), asked_to_wait))
-        raise RolloutError(f"{method} {path.partition('?')[0]} was given up after {len(BACKOFF) + 1} tries")
+        raise RolloutError(f"{method} {path.partition('?')[0]} still failed after {len(BACKOFF) + 1} attempts")
 
     def once(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
              accept: str = JSON) -> tuple[int, t.Any, bytes]:
@@ -191,17 +191,17 @@ class Http:
                 method, self.connection.server + path, body=None if body is None else _encoded(body), headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False)
         except urllib3.exceptions.LocationValueError as error:
-            raise RolloutError(f"{self.connection.server} is no address of an API server", why=_brief(error)) from error
+            raise RolloutError(f"{self.connection.server} is not a valid API server address", why=_brief(error)) from error
         except urllib3.exceptions.SSLError as error:
             raise RolloutError(f"the certificate of {self.connection.server} is not accepted", why=_brief(error),
-                               next_command="give ca_cert, or look at validate_certs") from error
+                               next_command="give ca_cert, or check validate_certs") from error
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
                 urllib3.exceptions.ProxyError) as error:
             raise Unreachable(_brief(error), was_sent=False) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise Unreachable(_brief(error), was_sent=True) from error
         except ValueError as error:
-            raise RolloutError(f"{self.connection.server} is no address of an API server", why=_brief(error)) from error
+            raise RolloutError(f"{self.connection.server} is not a valid API server address", why=_brief(error)) from error
         self._has_answered = True
         with contextlib.suppress(TypeError, ValueError):  # no date, or none that can be read
             self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date")).timestamp() - time.time()

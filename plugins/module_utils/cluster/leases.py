@@ -13,7 +13,8 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from .http import AnswerLost, Http, Refused, Unreachable, quoted
 
-_WITHOUT_LOCK = "see docs/permissions.md; lock=false works without Leases where no other task can be at work"
+_WITHOUT_LOCK = ("see docs/permissions.md, or add lock=false to the task if no other task can work on this controller at the same "
+                 "time")
 
 
 class KubernetesLeases:

@@ -87,7 +87,7 @@ class Pods:
         except Refused as refused:
             if refused.is_stale(patch):
                 return False
-            raise self._not_handed_over(refused, patch, "the same task, run again, goes on with the other pods") from refused
+            raise self._not_handed_over(refused, patch) from refused
         return True
 
     def refuse_hand_over(self, controller: Controller) -> None:
@@ -106,18 +106,19 @@ class Pods:
                     self._patch(patch, is_write=False)
                 except Refused as refused:
                     if refused.status == 403 or (refused.status == 422 and not refused.is_stale(patch)):
-                        raise self._not_handed_over(refused, patch, "nothing was changed") from refused
+                        raise self._not_handed_over(refused, patch, "; nothing was changed") from refused
 
     def _patch(self, patch: Patch, is_write: bool) -> None:
         path = f"{self._path}/{quoted(patch.name)}" + ("" if is_write else "?dryRun=All")
         self._http.send("PATCH", path, list(patch.operations), JSON_PATCH, is_write=is_write, accept=ONE_METADATA)
 
-    def _not_handed_over(self, refused: Refused, patch: Patch, state: str) -> RolloutError:
+    def _not_handed_over(self, refused: Refused, patch: Patch, state: str = "") -> RolloutError:
         if refused.status == 401 or refused.status in RETRIED:
             return refused.as_error(self._where)
-        return RolloutError(f"the pod {patch.name} may not get another controller ({refused.status})",
+        return RolloutError(f"not allowed to change the controller of pod {patch.name} ({refused.status}){state}",
                             where=self._where, why=refused.reason,
-                            next_command=f"see docs/permissions.md, where the cluster demands more for that; {state}")
+                            next_command='grant the additional Role in docs/permissions.md ("Where owner references are '
+                            'protected"), then run the same task again')
 
     # What explains a wait
 

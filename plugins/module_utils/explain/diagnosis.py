@@ -202,7 +202,7 @@ def _loss(spec: Json, status: Json, conditions: dict[str, Json]) -> list[_Sign]:
         # A kubelet gives a reason. The node controller, which has lost the node, changes the condition's status and no more.
         containers = _list(status, "containerStatuses")
         if containers and all(each.get("ready") is True for each in containers) and not _text(conditions["Ready"], "reason"):
-            signs.append(_Sign("NodeNotReady", f"node {_text(spec, 'nodeName')} has stopped answering"))
+            signs.append(_Sign("NodeNotReady", f"node {_text(spec, 'nodeName')} has stopped responding"))
     return signs
 
 

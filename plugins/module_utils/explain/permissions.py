@@ -30,7 +30,7 @@ def refuse_missing(rules: t.Sequence[Json], needs: t.Sequence[Rule], request: Re
         hint = "ask for the Role in docs/permissions.md"
         if request.lock and not missing(rules, needs):
             hint += ", or add lock=false to the task if no other task can work on this controller at the same time"
-        raise RolloutError("permission is missing, nothing was changed", where=f"namespace {request.namespace}",
+        raise RolloutError("permissions are missing; nothing was changed", where=f"namespace {request.namespace}",
                            why=f"not allowed: {refused}", next_command=hint)
 
 

@@ -21,7 +21,7 @@ from ..model.template import image_names, images_of
 #: The most samples of the sizes that a result has.
 SAMPLES = 500
 _DONE = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with",
-         "migrated": "is a Deployment now, with"}
+         "migrated": "is now a Deployment, with"}
 
 
 def rollout(standing: Standing) -> Json:
@@ -112,7 +112,7 @@ def line(step: Step) -> str:
     elif step.action == "hand over":
         change = f"{step.before} pod{'s' if step.before != 1 else ''} to {step.after}"
     elif step.action == "restore" and isinstance(step.after, dict):
-        change = f"{image_names(step.after)}, where somebody has applied {image_names(step.before)}"
+        change = f"{image_names(step.after)}; somebody had applied {image_names(step.before)}"
     elif step.action == "delete":
         change = step.after or "it has no pods"
     else:
@@ -137,8 +137,8 @@ def sentence(request: Request, standing: Standing) -> str:
         return f"{request.name} is gone"
     if standing.paused is not None and old and new:
         return (f"{request.name} is paused at {standing.paused} of {standing.goal} replicas of {image_names(new.images)} "
-                f"({new.name}), beside {old.replicas} of {image_names(old.images)}")
-    taken = f" takes the place of {request.name} and" if survivor.name != request.name else ""
+                f"({new.name}), alongside {old.replicas} of {image_names(old.images)}")
+    taken = f" replaces {request.name} and" if survivor.name != request.name else ""
     return (f"{survivor.name}{taken} {_DONE[request.state]} {image_names(survivor.images)}: "
             f"{survivor.available} of {survivor.replicas} replicas available")
 

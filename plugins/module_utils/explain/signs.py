@@ -70,9 +70,9 @@ REFUSED = (
     Row("admission", r"denied the request", Fatal.YES, "change the template as the message says"),
     # Not its judgement but its absence: it may be back in a moment.
     Row("webhook", r"failed calling webhook \"(?P<name>[^\"]+)\"", Fatal.NO,
-        "see that what serves the webhook {name} runs: it does not answer"),
+        "check that the service behind the webhook {name} is running: it does not respond"),
     Row("invalid", r" is invalid: ", Fatal.YES, "correct the template as the message says"),
-    Row("creation", r"", Fatal.NO, "see what in the template, or which rule of the namespace, the message is about"),
+    Row("creation", r"", Fatal.NO, "check which part of the template, or which rule of the namespace, the message is about"),
 )
 
 #: The scheduler finds no node: the pod's PodScheduled condition. Old pods that go make room, and an autoscaler may bring
@@ -84,7 +84,7 @@ UNSCHEDULABLE = (
         Fatal.NO, "see why the claim is not bound (storage class, provisioner, size): {kubectl} describe pvc {claims}"),
     Row("unschedulable", r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
         r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", Fatal.NO,
-        "see where its volume is, for no node there takes the pod: {kubectl} describe pvc {claims}"),
+        "check where its volume is, because no node there takes the pod: {kubectl} describe pvc {claims}"),
     Row("unschedulable", r"Insufficient cpu", Fatal.NO,
         "add nodes, lower resources.requests.cpu ({cpu}), or let old pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"Insufficient memory", Fatal.NO,
@@ -92,16 +92,16 @@ UNSCHEDULABLE = (
     Row("unschedulable", r"Insufficient (?P<what>\S+?)[,.]?(\s|$)|(?P<pods>Too many pods)", Fatal.NO,
         "add nodes, or let old pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
-        "let old pods go first, for hostPort allows one such pod per node: max_surge=0 max_unavailable=1"),
+        "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 max_unavailable=1"),
     # The scheduler asks for taints first: the nodes with a taint may be those that are meant. Nobody means the control plane.
     Row("unschedulable", r"taint(?! {node-role).*node affinity/selector|node affinity/selector.*taint(?! {node-role)", Fatal.NO,
-        "see whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate: "
+        "check whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate: "
         "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels"),
     Row("unschedulable", r"node affinity/selector|requested node name", Fatal.NO,
-        "correct nodeSelector or nodeAffinity ({selector}), which fit no node, or label one: kubectl get nodes --show-labels"),
+        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one: kubectl get nodes --show-labels"),
     Row("unschedulable", r"affinity rules|topology spread", Fatal.NO,
-        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which leave no node, add nodes, or let old pods go "
-        "first: max_surge=0 max_unavailable=1"),
+        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every node; or add nodes; or let old "
+        "pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"taint", Fatal.NO,
         "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'"),
     Row("unschedulable", r"were unschedulable", Fatal.NO,
@@ -120,20 +120,20 @@ _COMMAND = "compare command and args in the template with what is in the image"
 _START = "correct what the message names: command, volumeMounts or securityContext in the template"
 NOT_STARTED = (
     Row("image-name", r"InvalidImageName|Failed to apply default image tag", Fatal.YES,
-        "correct the image's name: lower case, one tag or digest, no empty part"),
+        "correct the image name: lower case, one tag or digest, no empty part"),
     Row("image", r"ErrImageNeverPull", Fatal.YES,
         "load the image onto the nodes, or set imagePullPolicy: IfNotPresent in the template"),
     Row("image", _PULL + r"no match for platform", Fatal.YES, "build the image for the node's architecture as well"),
     Row("image", _PULL + r"(toomanyrequests|429 Too Many Requests)", Fatal.YES,
-        "wait, or pull with an account or from a mirror: the registry limits pulls"),
+        "wait, or pull with an account or from a mirror: the registry limits the rate of pulls"),
     Row("image", _PULL + r"(connection refused|no such host|i/o timeout|network is unreachable|x509|connection reset)", Fatal.YES,
-        "check the registry's name in the image, then DNS, proxy and certificates of node {node}, which cannot reach it"),
+        "check the registry name in the image, then DNS, proxy and certificates on node {node}, which cannot reach it"),
     Row("image", _PULL + r"(unauthorized|denied|authori[sz]ation|403 Forbidden|401 Unauthorized|no basic auth)", Fatal.YES,
-        "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount"),
+        "check image and tag; if they are right, the registry needs imagePullSecrets in the template or its ServiceAccount"),
     Row("image", _PULL + r"(not found|manifest unknown)", Fatal.YES,
         "push that image, or correct its name or tag: the registry does not have it"),
     Row("image", r"ErrImagePull|ImagePullBackOff|Failed to pull image|ImageInspectError|RegistryUnavailable"
-        r"|SignatureValidationFailed", Fatal.YES, "check image and tag, and that node {node} reaches the registry"),
+        r"|SignatureValidationFailed", Fatal.YES, "check image and tag, and that node {node} can reach the registry"),
     Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]+)\" not found", Fatal.YES,
         "create the {what} {name}, or correct its name in the template: {kubectl} get {what}"),
     Row("configuration", r"couldn't find key (?P<key>\S+) in (?P<what>Secret|ConfigMap) \S+?/(?P<name>[^\s/]+)$", Fatal.YES,
@@ -149,17 +149,17 @@ NOT_STARTED = (
     # A volume is often free as soon as another node has let go of it, which may take six minutes; a server may come back.
     # The words left out are those of a kubelet whose cache has not heard of a new pod yet: gone at the next try.
     Row("volume", r"^Failed\w+: .*Multi-Attach error", Fatal.NO,
-        "let the old pod go first, for the volume serves one node at a time: max_surge=0 max_unavailable=1"),
+        "let the old pod go first, because only one node at a time can use the volume: max_surge=0 max_unavailable=1"),
     Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w+ cache|not registered))", Fatal.NO,
-        "see whether the volume exists and node {node} can reach it: {kubectl} describe pod {pod}"),
+        "check whether the volume exists and node {node} can reach it: {kubectl} describe pod {pod}"),
     Row("sandbox", r"^FailedCreatePodSandBox", Fatal.NO,
-        "see why network or container runtime of node {node} fail: kubectl describe node {node}", times=2),
+        "see why the network or the container runtime of node {node} fails: kubectl describe node {node}", times=2),
 )
 #: The kubelet waits for something that no row names.
 OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
 
 _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.AGAIN,
-               "see what the container answers to its startupProbe ({startup}), or give it more time by failureThreshold: {logs}",
+               "see what the container answers to its startupProbe ({startup}), or give it more time with failureThreshold: {logs}",
                has_log=True)
 _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.AGAIN,
                 "see what the container answers to its livenessProbe ({liveness}); if it only starts slowly, give it a "
@@ -169,18 +169,18 @@ ENDED = (
     Row("command", rf"^(StartError|ContainerCannotRun): .*({_EXEC})", Fatal.YES, _COMMAND),
     Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _START),
     Row("memory", r"^OOMKilled", Fatal.AGAIN,
-        "raise resources.limits.memory of container {container} ({memory}), or find out what takes so much", has_log=True),
+        "raise resources.limits.memory of container {container} ({memory}), or find out what uses so much", has_log=True),
     _STARTUP,
     _LIVENESS,
     Row("crash", r"exit code 0\b", Fatal.AGAIN,
-        "let its process run in the foreground, for it ends by itself: check command and args; its log: {logs}", has_log=True),
+        "let its process run in the foreground, because it exits by itself: check command and args; its log: {logs}", has_log=True),
     Row("crash", r"exit code 12[67]\b", Fatal.AGAIN,
-        "compare command and args with what is in the image: a shell did not find or may not execute something; its log: "
+        "compare command and args with what is in the image: a shell could not find or execute something; its log: "
         "{logs}", has_log=True),
     Row("crash", r"SIGKILL", Fatal.AGAIN,
-        "see whether a probe killed it, or the node for lack of memory: kubectl describe node {node}", has_log=True),
+        "check whether a probe killed it, or the node because of a lack of memory: kubectl describe node {node}", has_log=True),
     Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.AGAIN,
-        "see whether the image is built for another processor, as is often so; its log: {logs}", has_log=True),
+        "check whether the image was built for another processor, which is a common reason; its log: {logs}", has_log=True),
     Row("crash", r"", Fatal.AGAIN, "see its log: {logs}", has_log=True),
 )
 
@@ -195,11 +195,12 @@ RUNNING = (
 #: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
 LOST = (
     Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", Fatal.NO,
-        "wait, for it is replaced; if that goes on, raise its requests to what it uses, or see: kubectl describe node {node}"),
+        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see: "
+        "kubectl describe node {node}"),
     Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", Fatal.NO,
-        "kubectl describe node {node}; its pods are replaced 5 minutes after it went, unless it comes back"),
+        "kubectl describe node {node}; its pods are replaced 5 minutes after it was lost, unless it comes back"),
     Row("refused-by-node", r"^OutOf|: Pod was rejected", Fatal.NO,
-        "wait, for it is replaced; if that goes on, see why node {node} refuses it: kubectl describe node {node}"),
+        "wait: it will be replaced; if this keeps happening, see why node {node} refuses it: kubectl describe node {node}"),
     Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
         "see who has to set the pod's readiness gate, often a load balancer: {kubectl} describe pod {pod}"),
 )

@@ -102,15 +102,15 @@ def _services(update: _Update) -> t.Iterator[str]:
         old, new = not added, not missing
         if old and not new and key in selector:
             kept = {label: value for label, value in selector.items() if label != key} or labels_of(update.wanted)
-            yield (f"Service {name} selects on the label {key}, which old and new pods have with different values: it would send "
-                   f"its requests to fewer and fewer old pods, and to none at the end. Before the update: {update.kubectl} set "
+            yield (f"Service {name} selects on the label {key}, whose value differs between old and new pods: it would send its "
+                   f"requests to fewer and fewer old pods, and in the end to none. Before the update: {update.kubectl} set "
                    f"selector service {name} {pairs(kept)}")
         elif old and not new:
-            yield (f"Service {name} selects {pairs(missing)}, which the next pods do not have: it would send its requests to "
-                   f"fewer and fewer old pods, and to none at the end. Keep in metadata.labels of the template: {_lines(missing)}")
+            yield (f"Service {name} selects {pairs(missing)}, which the new pods do not have: it would send its requests to "
+                   f"fewer and fewer old pods, and in the end to none. Keep in metadata.labels of the template: {_lines(missing)}")
         elif new and not old:
-            yield (f"Service {name} selects {pairs(selector)}: it sends no requests to the present pods, but would send some to "
-                   f"the next ones. If that is not meant, change in metadata.labels of the template: {_lines(added)}")
+            yield (f"Service {name} selects {pairs(selector)}: it sends no requests to the current pods, but would send some to "
+                   f"the new ones. If that is not intended, change in metadata.labels of the template: {_lines(added)}")
 
 
 def _template(update: _Update) -> t.Iterator[str]:
@@ -123,22 +123,22 @@ def _template(update: _Update) -> t.Iterator[str]:
     if blind and not _list(spec, "readinessGates"):
         port = f"port: {blind[0].port}"
         yield (f"No readinessProbe on {_names(blind)}: Service {blind[0].service} sends requests to a new pod before it listens "
-               f"(18 of 5,744 requests were lost when measured). Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, "
-               f"periodSeconds: 1}}, or better an httpGet that answers when it is ready to serve")
+               f"(when measured, 18 of 5,744 requests were lost). Add to the container: readinessProbe: {{tcpSocket: {{{port}}}, "
+               f"periodSeconds: 1}}, or better, an httpGet that succeeds when it is ready to serve")
 
     abrupt = [each for each in serving if not _waits_before_stop(each.container)]
     if abrupt:
-        yield (f"No preStop pause on {_names(abrupt)}: unless the server goes on for 3 s after SIGTERM, it is gone before Service "
-               f"{abrupt[0].service} stops sending it requests (120 of 6,884 were lost when measured). Add to the container: "
-               f"{PAUSE}, or before Kubernetes 1.30 {PAUSE_BEFORE_1_30}; pods keep what they were created with, so it helps "
-               f"from the update after this one on")
+        yield (f"No preStop pause on {_names(abrupt)}: unless the server keeps running for 3 s after SIGTERM, it is gone before "
+               f"Service {abrupt[0].service} stops sending it requests (when measured, 120 of 6,884 were lost). Add to the "
+               f"container: {PAUSE}, or before Kubernetes 1.30 {PAUSE_BEFORE_1_30}; pods keep what they were created with, so it "
+               f"helps from the next update on")
 
     grace = _number(spec, "terminationGracePeriodSeconds", GRACE)
     slow = max(serving, key=lambda each: _pause(each.container), default=None)
     if slow and _pause(slow.container) >= max(grace, 1):
         pause = _pause(slow.container)
-        yield (f"terminationGracePeriodSeconds is {grace}, and the preStop of {_names([slow])} alone takes {pause} s: it has 2 s "
-               f"left to answer the requests of Service {slow.service} that it has begun with. Set in the spec of the template: "
+        yield (f"terminationGracePeriodSeconds is {grace}, and the preStop of {_names([slow])} alone takes {pause} s: that leaves "
+               f"2 s to finish the requests of Service {slow.service} that are in progress. Set in the spec of the template: "
                f"terminationGracePeriodSeconds: {pause + GRACE}")
 
 
@@ -180,7 +180,7 @@ def _nodes(update: _Update) -> t.Iterator[str]:
         counts = collections.Counter(_OBSTACLES[number].says.format(what) for number, what in found)
         told = ", ".join(f"{count} {says}" for says, count in counts.most_common(4))
         number, what = max(found)
-        yield (f"None of the nodes can run one of the next pods, even with nothing else on it: {told}. "
+        yield (f"No node can run any of the new pods, even with nothing else on it: {told}. "
                f"{_OBSTACLES[number].advice.format(what)}")
 
 
@@ -199,12 +199,12 @@ def _budgets(update: _Update) -> t.Iterator[str]:
         said = f"PodDisruptionBudget {name} ({field}: {spec.get(field)})"
         if not budgets_of(after, [budget]):
             both = {key: value for key, value in update.before.items() if update.after.get(key) == value}
-            yield (f"{said} does not select the next pods, and protects none of them when the old ones are gone. Let it select "
+            yield (f"{said} does not select the new pods, and protects none of them once the old ones are gone. Let it select "
                    f"what both have ({pairs(both) or 'a label that has to be added'}): {update.kubectl} edit pdb {name}")
         elif update.surge and desired_healthy(budget, there) >= there:
-            yield (f"{said} lets no pod be evicted, even when all {there} that it has during the update are healthy: the update "
-                   f"keeps {update.desired} available all the time, whatever max_unavailable says, and who drains a node "
-                   f"meanwhile will wait. To let one pod go: {update.kubectl} patch pdb {name} --type=merge -p "
+            yield (f"{said} allows no eviction, even when all {there} pods that it has during the update are healthy: the update "
+                   f"keeps {update.desired} available throughout, whatever max_unavailable says, so draining a node has to wait "
+                   f"in the meantime. To allow one eviction: {update.kubectl} patch pdb {name} --type=merge -p "
                    """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
 
 
@@ -212,7 +212,7 @@ def _autoscalers(update: _Update) -> t.Iterator[str]:
     """More than one HorizontalPodAutoscaler for the primary, of which Kubernetes itself follows none."""
     names = [_name(each) for each in autoscalers_of(update.request, update.around.autoscalers)]
     if len(names) > 1:
-        yield (f"HorizontalPodAutoscalers {_and(names)} each set the size of {update.primary.name}: Kubernetes follows none of "
+        yield (f"HorizontalPodAutoscalers {_and(names)} each set the size of {update.primary.name}: Kubernetes obeys none of "
                f"them (AmbiguousSelector), and any of them may undo what the update sets. Keep one: {update.kubectl} delete hpa "
                f"{' '.join(names[1:])}")
 

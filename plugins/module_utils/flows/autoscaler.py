@@ -45,7 +45,7 @@ def around(request: Request, seen: Observed, decision: Decision) -> Decision:
     if request.autoscaler == "refuse":
         name = seen.autoscaler["metadata"]["name"]
         raise RolloutError(f"the HorizontalPodAutoscaler {name} scales it and would fight the update", where=request.where,
-                           next_command="leave autoscaler=refuse out of the task, so that it does nothing while the update lasts")
+                           next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen during the update")
     return freeze(seen.autoscaler) if decision.action in _MOVING else decision
 
 
@@ -78,7 +78,7 @@ def freeze(scaler: Json) -> Step:
         put("/spec/behavior", _DISABLED),
         put("/spec/minReplicas", 1),
     ), AUTOSCALER)
-    return Step(Action.FREEZE, metadata["name"], write, before="at work", after="does nothing while the update lasts")
+    return Step(Action.FREEZE, metadata["name"], write, before="at work", after="does nothing during the update")
 
 
 def restore(scaler: Json) -> Step:
@@ -87,7 +87,7 @@ def restore(scaler: Json) -> Step:
     original = marks.frozen(metadata["annotations"])
     if original is None:
         raise RolloutError(
-            f"the annotation {marks.FROZEN} of the {AUTOSCALER} {metadata['name']} cannot be read: it cannot be restored",
+            f"the annotation {marks.FROZEN} of the {AUTOSCALER} {metadata['name']} cannot be read, so it cannot be restored",
             next_command=f"set minReplicas and behavior of it by hand, and remove the annotation: kubectl -n "
                          f"{metadata.get('namespace', 'default')} edit hpa {metadata['name']}")
     write = Patch(metadata["name"], (

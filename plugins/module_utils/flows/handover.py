@@ -179,7 +179,7 @@ def delete_empty(giver: Controller) -> Decision:
 def close(controller: Controller, marks: t.Mapping[str, str | None]) -> Step:
     """No pod is made for it any more. The marks of a successor are the primary's, with the priority class of before."""
     return Step(Action.ANNOTATE, controller.name, patch(controller, *annotate(controller, marks), put(_PRIORITY, CLOSED)),
-                after="no pod is made for it any more")
+                after="no more pods are created for it")
 
 
 def opening(original: str | None) -> tuple[Json, ...]:
@@ -209,9 +209,9 @@ def _restore(primary: Controller, successor: Controller) -> Step:
                   put("/spec/template", closed(successor.template)))
     warning = ""
     if primary.images != successor.images:
-        warning = (f"somebody has applied another template to {primary.name} when its update had all but ended: "
-                   f"{image_names(primary.images)}. It is back at {image_names(successor.images)}, which its pods run; whoever "
-                   f"applies that manifest (a GitOps controller, a pipeline) should get the new image too")
+        warning = (f"somebody applied another template to {primary.name} when its update was almost finished: "
+                   f"{image_names(primary.images)}. It is back at {image_names(successor.images)}, which its pods run; make sure "
+                   f"that whatever applies that manifest (a GitOps controller, a pipeline) gets the new image too")
     return Step(Action.RESTORE, primary.name, patch(primary, *operations), before=primary.images, after=successor.images,
                 warning=warning)
 
@@ -234,8 +234,8 @@ def _give_back(request: Request, seen: Observed, primary: Controller, successor:
             return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
         write = patch(successor, *annotate(successor, {TAKEOVER: None}), *opening(mark["priorityClassName"]))
         return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
-                    warning=f"somebody has replaced {primary.name} when its update had all but ended; "
-                    f"the update goes on from there")
+                    warning=f"somebody replaced {primary.name} when its update was almost finished; "
+                    f"the update continues from there")
     # | open | open | the mark is still on foo | annotate foo: it goes |
     return Step(Action.ANNOTATE, primary.name, patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
                 after="updating")
@@ -270,8 +270,9 @@ def _end(request: Request, seen: Observed, primary: Controller, mark: Takeover) 
     original = {"priorityClassName": mark["priorityClassName"]} if mark["priorityClassName"] else {}
     spec = {**_without_priority(primary.template)["spec"], **original}
     warning = "" if primary.successor_spec in (None, identity.digest(spec)) else (
-        f"somebody has applied another template to {primary.name} when its update had all but ended: {image_names(images)}. It is "
-        f"updated once more; whoever applies that manifest (a GitOps controller, a pipeline) should get the new image too")
+        f"somebody applied another template to {primary.name} when its update was almost finished: {image_names(images)}. It "
+        f"is updated once more; make sure that whatever applies that manifest (a GitOps controller, a pipeline) gets the new image "
+        f"too")
     return Step(Action.ANNOTATE, primary.name, patch(primary, is_as_seen, *annotate(primary, changes), *operations),
                 before="taking over", after="updated", is_end=True,
                 is_last=is_successors and mark["request"] == request.fingerprint, warning=warning)
@@ -320,6 +321,6 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
                and _digest(primary.template, "") == _digest(successor.template, ""))
     if successor.owner or not (successor.partner == primary.name or is_twin):
         raise RolloutError(
-            f"the annotation {TAKEOVER} names {successor.name}, which is not this update's next controller: its own "
+            f"the annotation {TAKEOVER} names {successor.name}, which is not the successor in this update: its own "
             f"annotations do not name {primary.name}", where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} {successor.name} -o yaml")

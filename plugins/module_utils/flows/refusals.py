@@ -33,6 +33,6 @@ def refuse_going(request: Request, primary: Controller) -> None:
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
     """to_revision names none of the history; example is one that there is."""
     known = ", ".join(f"{it.number} ({image_names(images_of(it.template))})" for it in history)
-    return RolloutError(f"there is no revision {request.to_revision} of it", where=request.where,
-                        why=f"there are: {known}" if known else "",
+    return RolloutError(f"it has no revision {request.to_revision}", where=request.where,
+                        why=f"it has: {known}" if known else "",
                         next_command=f"{request.command(to_revision=example)}, or another of these")

@@ -109,12 +109,12 @@ def _refuse_contradictions(state: State, kind: Kind, given: Json) -> None:
     if state.changes_template and not changes:
         raise RolloutError("nothing to update: give one of image, images, template, definition or src")
     if len(changes) > 1:
-        raise RolloutError(f"{' and '.join(changes)} are both given: say what changes in one way only")
+        raise RolloutError(f"{' and '.join(changes)} cannot be combined: give only one of them")
     if state.restarts and changes:
         raise RolloutError(f"state=restarted keeps the template: remove {changes[0]}, or use state=updated")
     _refuse_migration(state, kind, given, changes)
     if "to_revision" in given and not state.undoes:
-        raise RolloutError("to_revision is for state=rolled_back")
+        raise RolloutError("to_revision can only be used with state=rolled_back")
     if "container" in given and "image" not in given:
         raise RolloutError("container is given without image")
 
@@ -123,9 +123,10 @@ def _refuse_what_cannot_go_on(request: Request) -> None:
     if request.definition is not None:
         namespace = request.definition["metadata"].get("namespace") or request.namespace
         if namespace != request.namespace:
-            raise RolloutError(f"the definition is for namespace {namespace}, the task for {request.namespace}")
+            raise RolloutError(f"the definition is for namespace {namespace}, but the task is for {request.namespace}")
     if request.max_surge.value == 0 and request.max_unavailable.value == 0:
-        raise RolloutError("max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1")
+        raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be replaced: "
+                           "set one of them to at least 1")
     if (request.min_ready_seconds or 0) >= request.progress_deadline:
         # As the API server demands of a Deployment: no pod could ever be available in time.
         raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater than min_ready_seconds "
@@ -137,12 +138,12 @@ def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence
     if not state.migrates:
         for option in ("to_kind", "release_owner"):
             if given.get(option):
-                raise RolloutError(f"{option} is for state=migrated")
+                raise RolloutError(f"{option} can only be used with state=migrated")
         return
     if "to_kind" not in given:
         raise RolloutError(f"state=migrated needs to_kind={Kind.DEPLOYMENT}")
     if not kind.may_be_migrated:
-        raise RolloutError(f"state=migrated is for a {Kind.REPLICATION_CONTROLLER}: a {kind} is none")
+        raise RolloutError(f"state=migrated only works for a {Kind.REPLICATION_CONTROLLER}, not for a {kind}")
     if changes:
         raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
 
@@ -151,10 +152,11 @@ def _refuse_for_deployment(name: str, given: Json, definition: Json | None) -> N
     """Refuse what a Deployment cannot do: its pods are another ReplicaSet's, and the server's controller changes the sizes."""
     for option in NOT_OF_DEPLOYMENTS:
         if given.get(option):
-            raise RolloutError(f"{option} is not for kind=Deployment, whose steps are the server's: leave it out")
+            raise RolloutError(f"{option} cannot be used with kind=Deployment, because the cluster takes the steps: "
+                               f"leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
     if defined_name != name:
-        raise RolloutError(f"the definition is named {defined_name}, the task is for {name}: a Deployment keeps its name")
+        raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a Deployment cannot be renamed")
 
 
 def _next_name(name: str, given: Json, kind: Kind, definition: Json | None) -> str | None:
@@ -165,10 +167,10 @@ def _next_name(name: str, given: Json, kind: Kind, definition: Json | None) -> s
     next_name = given.get("next_name")
     defined_name = definition["metadata"].get("name") if definition else None
     if defined_name and next_name not in (None, defined_name):
-        raise RolloutError(f"next_name is {next_name} and the definition is named {defined_name}: give one name")
+        raise RolloutError(f"next_name is {next_name}, but the definition is named {defined_name}: give only one name")
     next_name = defined_name or next_name
     if next_name is not None and _name("next_name", next_name) == name:
-        raise RolloutError(f"the next controller may not be named {name} as well: both exist during the update")
+        raise RolloutError(f"the successor cannot also be named {name}: both controllers exist during the update")
     return next_name
 
 
@@ -190,9 +192,9 @@ def _definition(given: Json, kind: Kind) -> Json | None:
         try:
             documents = [document for document in yaml.safe_load_all(text) if document is not None]
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise RolloutError(f"{source} is not YAML", why=" ".join(str(error).split())) from error
+            raise RolloutError(f"{source} is not valid YAML", why=" ".join(str(error).split())) from error
     if len(documents) != 1:
-        raise RolloutError(f"{source} holds {len(documents)} documents: it must be one {kind}")
+        raise RolloutError(f"{source} contains {len(documents)} documents: it must be exactly one {kind}")
     definition = documents[0]
     found = definition.get("kind") if isinstance(definition, dict) else type(definition).__name__
     if found != kind:
@@ -210,15 +212,15 @@ def _definition(given: Json, kind: Kind) -> Json | None:
                          ("spec.selector", selector), ("spec.template.metadata.labels", labels)):
         texts = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
         if value is not None and not texts:
-            raise RolloutError(f"{field} of {source} is no mapping of texts to texts")
+            raise RolloutError(f"{field} in {source} must map strings to strings")
     if not isinstance(metadata.get("name", ""), str) or not isinstance(metadata.get("namespace") or "", str):
-        raise RolloutError(f"name and namespace of {source} must be texts")
+        raise RolloutError(f"name and namespace of {source} must be strings")
     labels, selector = labels or {}, selector or {}
     if not labels and not selector:
         raise RolloutError(f"{source} has no labels in its pod template")
     if any(labels.get(key) != value for key, value in selector.items()):
         raise RolloutError(
-            f"the selector {pairs(selector)} of {source} does not match its own template's labels {pairs(labels)}"
+            f"the selector {pairs(selector)} in {source} does not match the labels of its template ({pairs(labels)})"
         )
     return {**definition, "metadata": metadata, "spec": spec}
 
@@ -238,7 +240,8 @@ def _json(option: str, value: t.Any) -> t.Any:
 def _name(option: str, value: str) -> str:
     if not is_name(value):
         raise RolloutError(
-            f"{option} {value!r} is no object's name: small letters, digits, '-' and '.', at most {NAME_LIMIT}"
+            f"{option} {value!r} is not a valid object name: use lower-case letters, digits, '-' and '.', "
+            f"at most {NAME_LIMIT} characters"
         )
     return value
 
@@ -249,13 +252,13 @@ def _label_key(value: str | None) -> str:
     prefix, slash, name = value.rpartition("/")
     valid_prefix = not slash or is_name(prefix)
     if not valid_prefix or not _LABEL_NAME.fullmatch(name):
-        raise RolloutError(f"deployment_label_key {value!r} is no label's key, such as {marks.DEPLOYMENT_LABEL}")
+        raise RolloutError(f"deployment_label_key {value!r} is not a valid label key (example: {marks.DEPLOYMENT_LABEL})")
     return value
 
 
 def _namespace(_option: str, value: str) -> str:
     if not _NAMESPACE.fullmatch(value):
-        raise RolloutError(f"namespace {value!r} is no namespace's name")
+        raise RolloutError(f"{value!r} is not a valid namespace name")
     return value
 
 
@@ -263,34 +266,34 @@ def _images(given: Json) -> dict[str, str]:
     images = {given.get("container", ""): given["image"]} if "image" in given else given.get("images", {})
     for container, image in images.items():
         if not isinstance(image, str) or not _IMAGE.fullmatch(image):
-            raise RolloutError(f"{image!r} is no image's name" + (f" (container {container})" if container else ""))
+            raise RolloutError(f"{image!r} is not a valid image name" + (f" (container {container})" if container else ""))
         if container and not _NAMESPACE.fullmatch(container):
-            raise RolloutError(f"{container!r} is no container's name")
+            raise RolloutError(f"{container!r} is not a valid container name")
     return images
 
 
 def _revision(_option: str, value: int) -> int:
     if value < 1:
-        raise RolloutError(f"to_revision {value} is no revision's number: the first one is 1")
+        raise RolloutError(f"to_revision must be at least 1, not {value}")
     return value
 
 
 def _history_limit(_option: str, value: int) -> int:
     if not 0 <= value <= HISTORY_LIMIT:
-        raise RolloutError(f"revision_history_limit {value} is no number from 0 to {HISTORY_LIMIT}")
+        raise RolloutError(f"revision_history_limit must be between 0 and {HISTORY_LIMIT}, not {value}")
     return value
 
 
 def _pause(option: str, value: t.Any) -> Size:
     pods = size(option, value)
     if pods.value == 0:
-        raise RolloutError("pause_at 0 would end with nothing to look at: give 1 or more")
+        raise RolloutError("pause_at=0 would pause before there is any new pod: give 1 or more")
     return pods
 
 
 def _steps(_option: str, value: int) -> int:
     if value < 1:
-        raise RolloutError(f"max_steps {value} is no number of steps above 0")
+        raise RolloutError(f"max_steps must be at least 1, not {value}")
     return value
 
 
@@ -307,13 +310,13 @@ def size(option: str, value: t.Any) -> Size:
 
 def _not_negative(option: str, value: float) -> float:
     if not 0 <= value < 2**31:
-        raise RolloutError(f"{option} {value} is no number of seconds")
+        raise RolloutError(f"{option} must be a number of seconds, not {value}")
     return value
 
 
 def _positive(option: str, value: float) -> float:
     if not 0 < value < 2**31:
-        raise RolloutError(f"{option} {value} is no number of seconds above 0")
+        raise RolloutError(f"{option} must be more than 0 seconds, not {value}")
     return value
 
 

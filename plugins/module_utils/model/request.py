@@ -179,5 +179,5 @@ class Request:
         if selector and not any(primary_selector.get(key, value) != value for key, value in selector.items()):
             raise RolloutError(
                 f"the definition's selector {pairs(selector)} does not differ from the selector of {self.name} "
-                f"({pairs(primary_selector)}): give at least one of its keys another value, or leave the selector out"
+                f"({pairs(primary_selector)}): give at least one of its keys a different value, or leave the selector out"
             )

@@ -56,7 +56,7 @@ class Caller:
         if not self._signal and any(event & (select.POLLERR | select.POLLHUP) for _fd, event in poll.poll(0)):
             return "Ansible has ended"
         if not self._signal and self._file and self._file.silence() > SILENCE:
-            return f"nothing heard of Ansible for {SILENCE:g} s"
+            return f"no contact with Ansible for {SILENCE:g} s"
         return self._signal
 
 

@@ -122,7 +122,7 @@ class _Run:
                     if lacking := self.standing(seen).lacking:
                         self.wait(seen, Wait(lacking))
                         continue
-                    return self.result(seen, f"{self.scaled} steps are taken: {report.line(decision)} would be next")
+                    return self.result(seen, f"{self.scaled} steps were taken; the next one would be: {report.line(decision)}")
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe())
         except NoSuchController as error:

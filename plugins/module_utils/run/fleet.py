@@ -67,15 +67,15 @@ class Fleet:
         """
         given = [option for option in ("name", "names", "label_selectors") if params.get(option)]
         if len(given) != 1:
-            raise RolloutError(f"{' and '.join(given) or 'no controller'} is given: give one of name, names and label_selectors")
+            raise RolloutError(f"give exactly one of name, names and label_selectors (given: {' and '.join(given) or 'none'})")
         if given == ["name"]:
             return None
         for option in FOR_ONE:
             if params.get(option):
-                raise RolloutError(f"{option} is for one controller: give its name")
+                raise RolloutError(f"{option} can only be used with a single controller: give name")
         concurrency = params.get("concurrency") or CONCURRENCY
         if concurrency < 1:
-            raise RolloutError(f"concurrency {concurrency} is no number of controllers above 0")
+            raise RolloutError(f"concurrency must be at least 1, not {concurrency}")
         return cls(
             names=tuple(dict.fromkeys(params.get("names") or ())),
             label_selectors=tuple(params.get("label_selectors") or ()),
@@ -223,7 +223,7 @@ class _Rolling:
 
     def _skip_after_failures(self, request: Request) -> None:
         failed = self._failed
-        self._skip(request, f"not begun, as {len(failed)} of the others failed ({_some(failed)})")
+        self._skip(request, f"not started, because {len(failed)} of the others failed ({_some(failed)})")
 
 
 def _result(results: list[Json]) -> Json:
@@ -236,7 +236,7 @@ def _result(results: list[Json]) -> Json:
              for each in results if (diff := each.pop("diff", {}))]
     warnings = _joined((each["name"], warning) for each in results for warning in each.pop("warnings", ()))
     whole = {"changed": bool(changed), "results": results, "warnings": warnings}
-    told = [f"{len(well)} of {len(results)} controllers are as wanted ({changed} changed)"]
+    told = [f"{len(well)} of {len(results)} controllers are as requested ({changed} changed)"]
     if skipped:
         told.append(f"{len(skipped)} skipped ({_some(skipped)})")
     if not failed:

@@ -104,7 +104,7 @@ class Lease:
                 if self._put(found):
                     return
                 if now - began > 2 * DURATION + self._request.lock_timeout:
-                    raise RolloutError(f"the Lease {self._name} cannot be taken: somebody else is always faster",
+                    raise RolloutError(f"could not acquire the Lease {self._name}: other tasks kept getting it first",
                                        where=self._request.where, next_command=self._request.command())
                 self._sleep(LOOK_AGAIN)
                 continue
@@ -112,7 +112,7 @@ class Lease:
             is_alive = was_renewed or self._is_here(found) or now - began > 2 * DURATION
             if is_alive and now - began >= self._request.lock_timeout:
                 raise RolloutError(
-                    f"another task is at work: {_holder(found)}, since {found['spec'].get('acquireTime', '?')}",
+                    f"another task is already working on it: {_holder(found)}, since {found['spec'].get('acquireTime', '?')}",
                     where=self._request.where,
                     next_command=f"let it end, or wait for it with lock_timeout=600: {self._request.command()}")
             if reason := self._stop():
@@ -120,7 +120,7 @@ class Lease:
                                    next_command=self._request.command())
             if not told:
                 told = True
-                self._say(f"waiting: the task of {_holder(found)} has ended")
+                self._say(f"waiting for the task of {_holder(found)} to end")
             self._sleep(LOOK_AGAIN)
 
     def keep(self) -> None:
@@ -136,7 +136,7 @@ class Lease:
             found = self._gateway.lease(self._name)
         self._held = None
         raise RolloutError(
-            f"stopped: {_holder(found or {})} has taken over, as this task was not heard of for {DURATION} s",
+            f"stopped: {_holder(found or {})} took over, because this task had not renewed its Lease for {DURATION} s",
             where=self._request.where, next_command=self._request.command())
 
     def release(self) -> None:

@@ -55,8 +55,8 @@ class Attempts:
         """Raise RolloutError where that never ends."""
         self._refused += 1
         if self._refused > REFUSED_LIMIT:
-            raise RolloutError(f"{step.name} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were "
-                               f"refused", where=_where(request, step), next_command=request.command())
+            raise RolloutError(f"{step.name} keeps changing: {REFUSED_LIMIT} writes in a row were rejected",
+                               where=_where(request, step), next_command=request.command())
 
 
 class Patience:

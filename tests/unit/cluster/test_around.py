@@ -50,15 +50,15 @@ def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(known, api, p
     with pytest.raises(RolloutError) as error:
         known.objects("services")
 
-    assert error.value.next_command == "run the same task again when the API server is well"
+    assert error.value.next_command == "run the same task again when the API server is healthy"
 
 
 NO = status(404)
 
 
 @pytest.mark.parametrize("answers, expected", [
-    ([shown(), NO, NO, NO], "there is a Deployment foo: kind=Deployment"),
-    ([shown(), shown(), NO, NO], "there is a Deployment foo: kind=Deployment and a ReplicaSet foo: kind=ReplicaSet"),
+    ([shown(), NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
+    ([shown(), shown(), NO, NO], "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
     ([NO, NO, NO, shown()], "there is a DaemonSet foo"),
     ([NO, NO, NO, NO, NO], "there is no namespace default"),
     ([NO, NO, NO, NO, shown()], ""),

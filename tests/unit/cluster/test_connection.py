@@ -111,7 +111,7 @@ def test_a_certificate_of_the_authority_is_used(file):
 def test_a_certificate_that_is_not_there_is_named(option):
     error = refusal(**HOST_AND_KEY, **{option: "/not/there"})
 
-    assert error.what == f"{option} /not/there is not there"
+    assert error.what == f"{option} /not/there does not exist"
 
 
 def test_a_proxy_is_used_but_for_the_hosts_that_need_none():
@@ -343,7 +343,7 @@ def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd)
 
     error = refusal(kubeconfig=file("config", config(user=user)) if as_file else config(user=user))
 
-    assert error.what == "the credential plugin of the kubeconfig fails" and why in error.why
+    assert error.what == "the credential plugin in the kubeconfig failed" and why in error.why
     assert SECRET not in error.message and capfd.readouterr().err == ""
 
 
@@ -360,7 +360,7 @@ def test_what_cannot_be_a_token_is_said_and_not_shown(token):
     with pytest.raises(RolloutError) as refused:
         connect(host="https://one", api_key=token).headers()
 
-    assert refused.value.what.startswith("the token is none") and SECRET not in refused.value.message
+    assert refused.value.what.startswith("the token is not valid") and SECRET not in refused.value.message
 
 
 def test_inside_a_cluster_the_service_account_is_used(monkeypatch, file):
@@ -386,9 +386,9 @@ def without(key):
 BROKEN = {
     "a path that is not there": (lambda file: "/not/there", "there is no kubeconfig at /not/there", ""),
     "text that is not YAML": (
-        lambda file: f"users:\n- name: me\n  user: {{token: {SECRET}", "the content of kubeconfig is not YAML", "line 3"),
-    "text with an alias of nothing": (lambda file: f"users:\n- *{SECRET}", "the content of kubeconfig is not YAML", "line 2"),
-    "text with a tag of nothing": (lambda file: f"users:\n- !{SECRET} x", "the content of kubeconfig is not YAML", "line 2"),
+        lambda file: f"users:\n- name: me\n  user: {{token: {SECRET}", "the content of kubeconfig is not valid YAML", "line 3"),
+    "text with an alias of nothing": (lambda file: f"users:\n- *{SECRET}", "the content of kubeconfig is not valid YAML", "line 2"),
+    "text with a tag of nothing": (lambda file: f"users:\n- !{SECRET} x", "the content of kubeconfig is not valid YAML", "line 2"),
     "a context that is not there": (
         lambda file: config(current="nope"), "the connection to Kubernetes cannot be set up", "nope"),
     "no clusters": (lambda file: without("clusters"), "the connection to Kubernetes cannot be set up", ""),
@@ -402,7 +402,7 @@ BROKEN = {
     "a file that is empty": (lambda file: file("config", ""), "the connection to Kubernetes cannot be set up", ""),
     "a file that is not YAML": (
         lambda file: file("config", f"users:\n- name: me\n  user: {{token: {SECRET}"),
-        "the kubeconfig is not YAML", ""),
+        "the kubeconfig is not valid YAML", ""),
     "a file that is a list": (lambda file: file("config", [SECRET]), "the connection to Kubernetes cannot be set up", ""),
 }
 

@@ -104,7 +104,7 @@ def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, ap
 
     assert (error.value.what, error.value.why) == (what, why)
     assert error.value.where == f"ReplicationController default/{write.name}"
-    assert error.value.next_command == "see to what refuses it, then run the same task again"
+    assert error.value.next_command == "fix what refuses it, then run the same task again"
     assert len(api.sent) == 1
 
 
@@ -158,7 +158,7 @@ def test_tries_are_bounded_and_the_last_answer_is_told(known, api, pauses):
         known.write(TO_2)
 
     assert (error.value.what, error.value.why) == (f"the API server refused PATCH {BASE}/foo (503)", "no 7")
-    assert error.value.next_command == "run the same task again when the API server is well"
+    assert error.value.next_command == "run the same task again when the API server is healthy"
     assert len(api.sent) == len(http.BACKOFF) + 1 == 8
     assert all(limit / 2 <= pause <= limit for pause, limit in zip(pauses, http.BACKOFF, strict=True))
 
@@ -186,7 +186,7 @@ def test_the_server_s_own_wish_for_a_pause_is_never_cut_short(known, api, pauses
 def test_an_address_that_is_none_is_an_error_at_once(host, pauses):
     cluster = KubernetesGateway(Connection({"host": host, "api_key": "k"}, {}), "default")
 
-    with pytest.raises(RolloutError, match="is no address of an API server"):
+    with pytest.raises(RolloutError, match="is not a valid API server address"):
         cluster.controllers()
     assert pauses == []
 
@@ -265,7 +265,7 @@ def test_a_read_whose_answer_is_lost_is_tried_again(known, api, bad):
 def test_what_is_no_api_server_is_said_to_be_none(known, api, other):
     api.answers.append(answer(other))
 
-    with pytest.raises(RolloutError, match=f"^what answers at {api.url} is no Kubernetes API server$"):
+    with pytest.raises(RolloutError, match=f"^{api.url} does not respond like a Kubernetes API server$"):
         known.look_up("foo")
 
 

@@ -153,7 +153,7 @@ def test_a_pod_that_may_not_be_handed_over_is_named_with_the_reason(known, api, 
     with pytest.raises(RolloutError) as error:
         known.hand_over(to_bar("a", "b", "c"), going_on)
 
-    assert error.value.what.startswith("the pod b may not get another controller (4") and reason in error.value.why
+    assert error.value.what.startswith("not allowed to change the controller of pod b (4") and reason in error.value.why
     assert error.value.where == "namespace default" and "docs/permissions.md" in error.value.next_command
     assert patched_pods(api) == ["a", "b"]
 
@@ -248,8 +248,8 @@ def test_a_dry_run_that_is_refused_is_an_error_before_anything_is_changed(known,
     with pytest.raises(RolloutError) as error:
         known.refuse_hand_over(PRIMARY)
 
-    assert error.value.what.startswith("the pod a may not get another controller (4") and reason in error.value.why
-    assert error.value.next_command.endswith("nothing was changed")
+    assert error.value.what.startswith("not allowed to change the controller of pod a (4") and reason in error.value.why
+    assert error.value.what.endswith("; nothing was changed")
 
 
 @pytest.mark.parametrize("answers", [

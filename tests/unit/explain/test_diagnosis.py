@@ -107,7 +107,7 @@ MISSING = ('failed to pull and unpack image "localhost/none:v9": failed to resol
 RESOLVE = MISSING.partition(": ")[2]
 PULL_EVENTS = [event("Failed", f'Failed to pull image "localhost/none:v9": {MISSING}'), event("Failed", "Error: ErrImagePull"),
                event("Failed", "Error: ImagePullBackOff")]
-NO_REGISTRY = "check the registry's name in the image, then DNS, proxy and certificates of node real-1, which cannot reach it"
+NO_REGISTRY = "check the registry name in the image, then DNS, proxy and certificates on node real-1, which cannot reach it"
 NOT_FOUND = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": shop/web:v9: not found')
 DENIED = ('failed to pull and unpack image "shop/web:v9": failed to resolve reference "shop/web:v9": pull access denied, '
           'repository does not exist or may require authorization: server message: insufficient_scope: authorization failed')
@@ -139,7 +139,7 @@ CASES = {
         [(pod(waits("ErrImagePull", NOT_FOUND)), [])], "F"),
     "the registry refuses the pull": Case(
         "image", f"{WEB}ErrImagePull: {DENIED.partition(': ')[2]}",
-        "check image and tag; if they are right, the registry wants imagePullSecrets in the template or its ServiceAccount",
+        "check image and tag; if they are right, the registry needs imagePullSecrets in the template or its ServiceAccount",
         [(pod(waits("ErrImagePull", DENIED)), [])], "F"),
     "the image is absent and is never pulled": Case(
         "image", f"{WEB}ErrImageNeverPull: {NEVER}",
@@ -148,7 +148,7 @@ CASES = {
          (pod(waits("ErrImageNeverPull", NEVER)), [])], "FF"),
     "the image's name is none": Case(
         "image-name", f"{WEB}InvalidImageName: {BAD_NAME}",
-        "correct the image's name: lower case, one tag or digest, no empty part",
+        "correct the image name: lower case, one tag or digest, no empty part",
         [(CREATING, [event("InspectFailed", BAD_NAME), event("Failed", "Error: InvalidImageName")]),
          (pod(waits("InvalidImageName", BAD_NAME)), [])], "FF"),
     "the container ends with an error each time": Case(
@@ -162,15 +162,15 @@ CASES = {
         [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF", ("web", False)),
     "the program breaks": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
-        f"see whether the image is built for another processor, as is often so; its log: {LOGS} --previous",
+        f"check whether the image was built for another processor, which is a common reason; its log: {LOGS} --previous",
         [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
     "the process ends without an error": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
-        f"let its process run in the foreground, for it ends by itself: check command and args; its log: {LOGS} --previous",
+        f"let its process run in the foreground, because it exits by itself: check command and args; its log: {LOGS} --previous",
         [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF", ("web", True)),
     "there is too little memory": Case(
         "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
-        "raise resources.limits.memory of container web (now 16Mi), or find out what takes so much",
+        "raise resources.limits.memory of container web (now 16Mi), or find out what uses so much",
         [(pod(ended(137, "OOMKilled"), spec={"resources": {"limits": {"memory": "16Mi"}}}), []),
          *(({**each, "spec": {"containers": [{"name": "web", "resources": {"limits": {"memory": "16Mi"}}}]}}, [])
            for each in loop(137, "OOMKilled"))], "NFFF", ("web", False)),
@@ -205,17 +205,17 @@ CASES = {
         [(CREATING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
     "a volume cannot be attached": Case(
         "volume", 'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
-        "let the old pod go first, for the volume serves one node at a time: max_surge=0 max_unavailable=1",
+        "let the old pod go first, because only one node at a time can use the volume: max_surge=0 max_unavailable=1",
         [(CREATING, [event("FailedAttachVolume", 'Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
                            field="")])], "N"),
     "a volume cannot be mounted": Case(
         "volume", 'pod foo-1: FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
-        "see whether the volume exists and node real-1 can reach it: kubectl -n shop describe pod foo-1",
+        "check whether the volume exists and node real-1 can reach it: kubectl -n shop describe pod foo-1",
         [(CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
                            field="")])], "N"),
     "the network of a pod cannot be made": Case(
         "sandbox", 'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" failed',
-        "see why network or container runtime of node real-1 fail: kubectl describe node real-1",
+        "see why the network or the container runtime of node real-1 fails: kubectl describe node real-1",
         [(CREATING, [event("FailedCreatePodSandBox", 'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
         "N"),
     "the readiness probe fails": Case(
@@ -241,7 +241,7 @@ CASES = {
           [event("Unhealthy", LIVENESS, 3)])], "NNFF", ("web", True)),
     "the startup probe kills": Case(
         "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
-        "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or give it more time by "
+        "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or give it more time with "
         f"failureThreshold: {LOGS} --previous",
         [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})), [event("Unhealthy", STARTUP, 3)]),
          ({**loop(143, restarts=3)[0], "spec": {"containers": [{
@@ -263,13 +263,13 @@ CASES = {
         "NN"),
     "no node has the labels": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector",
-        "correct nodeSelector or nodeAffinity (disk=fast), which fit no node, or label one: kubectl get nodes --show-labels",
+        "correct nodeSelector or nodeAffinity (disk=fast), which match no node, or label one: kubectl get nodes --show-labels",
         [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
                         "taint {node-role.kubernetes.io/control-plane: }."), []),
          (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "NN"),
     "no node is far enough from the others": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules",
-        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which leave no node, add nodes, "
+        "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every node; or add nodes; "
         f"{LET_OLD_GO}",
         [(unschedulable("0/4 nodes are available: 4 node(s) didn't match pod topology spread constraints."), []),
          (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."), [])], "NN"),
@@ -280,7 +280,7 @@ CASES = {
     "the nodes with the labels have a taint, perhaps": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't "
         "match Pod's node affinity/selector",
-        "see whether the nodes with the labels that the template asks for (disk=fast) have a taint that it does not tolerate: "
+        "check whether the nodes with the labels that the template asks for (disk=fast) have a taint that it does not tolerate: "
         "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels",
         [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
                         "taint {dedicated: gpu}."), []),
@@ -333,7 +333,8 @@ CASES = {
         ['admission webhook "w.example.com" denied the request: no team label'], "F"),
     "a webhook does not answer": Case(
         "webhook", 'ReplicationController foo: FailedCreate: Internal error occurred: failed calling webhook "w.example.com": '
-        "failed to call webhook: connection refused", "see that what serves the webhook w.example.com runs: it does not answer",
+        "failed to call webhook: connection refused",
+        "check that the service behind the webhook w.example.com is running: it does not respond",
         ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connection refused'], "N"),
     "the PriorityClass is missing": Case(
         "admission", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with name nope was found',
@@ -350,22 +351,23 @@ CASES = {
         "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed",
         ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'], "F"),
     "the node does not answer": Case(
-        "node", "pod foo-1: NodeNotReady: node real-1 has stopped answering",
-        "kubectl describe node real-1; its pods are replaced 5 minutes after it went, unless it comes back",
+        "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
+        "kubectl describe node real-1; its pods are replaced 5 minutes after it was lost, unless it comes back",
         [(pod(container(ready=True, running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
               message="Node real-1 which was running pod foo-1 is unresponsive"), []),
          (pod(container(ready=True, running={}), conditions=[{"type": "Ready", "status": "False"}]),
           [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
     "the pod was evicted": Case(
         "evicted", "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi",
-        "wait, for it is replaced; if that goes on, raise its requests to what it uses, or see: kubectl describe node real-1",
+        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see: "
+        "kubectl describe node real-1",
         [(pod(container(running={}), conditions=[*conditions(), {
             "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "The node was low"}]), []),
          (pod(ended(137), phase="Failed", reason="Evicted",
               message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "), [])], "NN"),
     "the node has no room after all": Case(
         "refused-by-node", "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
-        "wait, for it is replaced; if that goes on, see why node real-1 refuses it: kubectl describe node real-1",
+        "wait: it will be replaced; if this keeps happening, see why node real-1 refuses it: kubectl describe node real-1",
         [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
     "a finalizer keeps the pod": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
@@ -398,9 +400,9 @@ WORDS = {
         "build the image for the node's architecture as well"),
     "a registry that limits pulls": (
         pod(waits("ErrImagePull", "toomanyrequests: You have reached your pull rate limit")), "image",
-        "wait, or pull with an account or from a mirror: the registry limits pulls"),
+        "wait, or pull with an account or from a mirror: the registry limits the rate of pulls"),
     "a pull that fails for a new reason": (
-        pod(waits("ErrImagePull", "short read")), "image", "check image and tag, and that node real-1 reaches the registry"),
+        pod(waits("ErrImagePull", "short read")), "image", "check image and tag, and that node real-1 can reach the registry"),
     "a key of an environment variable": (
         pod(waits("CreateContainerConfigError", "secret references non-existent secret key: x")), "configuration",
         "add that key, or correct it in the template"),
@@ -423,20 +425,20 @@ WORDS = {
         pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash", "look at lifecycle.postStart in the template"),
     "a shell that does not find a command": (
         loop(127)[0], "crash",
-        "compare command and args with what is in the image: a shell did not find or may not execute something; its log: "
+        "compare command and args with what is in the image: a shell could not find or execute something; its log: "
         f"{LOGS} --previous"),
     "a kill from outside": (
         loop(137)[0], "crash",
-        "see whether a probe killed it, or the node for lack of memory: kubectl describe node real-1"),
+        "check whether a probe killed it, or the node because of a lack of memory: kubectl describe node real-1"),
     "a limit of memory that is not there": (
         loop(137, "OOMKilled")[0], "memory",
-        "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what takes so much"),
+        "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what uses so much"),
     "a volume in another zone": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity."), "unschedulable",
-        "see where its volume is, for no node there takes the pod: kubectl -n shop describe pvc db"),
+        "check where its volume is, because no node there takes the pod: kubectl -n shop describe pvc db"),
     "a port of the node that is taken": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."), "unschedulable",
-        "let old pods go first, for hostPort allows one such pod per node: max_surge=0 max_unavailable=1"),
+        "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 max_unavailable=1"),
     "a scheduler with a new reason": (
         unschedulable("no nodes available to schedule pods"), "unschedulable", "kubectl -n shop describe pod foo-1"),
     "a quota that must exist": (
@@ -447,7 +449,7 @@ WORDS = {
     "a refusal without a name": ("x denied the request", "admission", "change the template as the message says"),
     "a refusal in new words": (
         "namespaces is being terminated", "creation",
-        "see what in the template, or which rule of the namespace, the message is about"),
+        "check which part of the template, or which rule of the namespace, the message is about"),
 }
 #: Every row of every table, by its kind and suggestion.
 ROWS = [row for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RUNNING", "LOST", "TERMINATING")

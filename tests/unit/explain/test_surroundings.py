@@ -77,8 +77,8 @@ def test_all_is_well():
 
 def test_a_service_that_would_lose_its_pods():
     assert told(wanted=labelled(app="shop"), services=[service()]) == [
-        'Service web selects app=foo, which the next pods do not have: it would send its requests to fewer and fewer old pods, '
-        'and to none at the end. Keep in metadata.labels of the template: app: "foo"',
+        'Service web selects app=foo, which the new pods do not have: it would send its requests to fewer and fewer old pods, '
+        'and in the end to none. Keep in metadata.labels of the template: app: "foo"',
         *told(wanted=pods(*template()["spec"]["containers"]), services=[service()])]
 
 
@@ -86,8 +86,8 @@ def test_a_service_that_would_get_the_next_pods_as_well():
     sentence = told(wanted=labelled(app="foo", tier="front"), services=[service({"app": "foo", "tier": "front"})])[0]
 
     assert sentence == (
-        'Service web selects app=foo,tier=front: it sends no requests to the present pods, but would send some to the next '
-        'ones. If that is not meant, change in metadata.labels of the template: tier: "front"')
+        'Service web selects app=foo,tier=front: it sends no requests to the current pods, but would send some to the new '
+        'ones. If that is not intended, change in metadata.labels of the template: tier: "front"')
 
 
 @pytest.mark.parametrize("selector, kept", [
@@ -98,8 +98,8 @@ def test_a_service_that_selects_on_the_deployment_label(selector, kept):
     sentence = told(item=rc(label="abc"), wanted=pods(good()), services=[service(selector)])
 
     assert only(sentence) == (
-        "Service web selects on the label kubernetes.io/deployment, which old and new pods have with different values: it "
-        "would send its requests to fewer and fewer old pods, and to none at the end. Before the update: kubectl -n shop set "
+        "Service web selects on the label kubernetes.io/deployment, whose value differs between old and new pods: it "
+        "would send its requests to fewer and fewer old pods, and in the end to none. Before the update: kubectl -n shop set "
         f"selector service web {kept}")
 
 
@@ -119,18 +119,18 @@ def test_services_that_have_nothing_to_do_with_it(other):
 
 def test_no_readiness_probe():
     assert only(told(wanted=pods(good(readinessProbe=None)), services=[service()])) == (
-        "No readinessProbe on container web: Service web sends requests to a new pod before it listens (18 of 5,744 requests "
-        "were lost when measured). Add to the container: readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}, or "
-        "better an httpGet that answers when it is ready to serve")
+        "No readinessProbe on container web: Service web sends requests to a new pod before it listens (when measured, "
+        "18 of 5,744 requests were lost). Add to the container: readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1}, or "
+        "better, an httpGet that succeeds when it is ready to serve")
 
 
 @pytest.mark.parametrize("lifecycle", [None, {}, {"postStart": {}}, {"preStop": {"sleep": {"seconds": 0}}}])
 def test_no_pause_before_the_stop(lifecycle):
     assert only(told(wanted=pods(good(lifecycle=lifecycle)), services=[service()])) == (
-        "No preStop pause on container web: unless the server goes on for 3 s after SIGTERM, it is gone before Service web "
-        "stops sending it requests (120 of 6,884 were lost when measured). Add to the container: lifecycle: {preStop: {sleep: "
+        "No preStop pause on container web: unless the server keeps running for 3 s after SIGTERM, it is gone before Service web "
+        "stops sending it requests (when measured, 120 of 6,884 were lost). Add to the container: lifecycle: {preStop: {sleep: "
         '{seconds: 3}}}, or before Kubernetes 1.30 lifecycle: {preStop: {exec: {command: [sleep, "3"]}}}; pods keep what they '
-        "were created with, so it helps from the update after this one on")
+        "were created with, so it helps from the next update on")
 
 
 def before_stop(*command: str) -> Json:
@@ -150,8 +150,8 @@ def test_a_pause_longer_than_the_grace_period(lifecycle, grace, pause):
     spec = {} if grace is None else {"terminationGracePeriodSeconds": grace}
 
     assert only(told(wanted=pods(good(lifecycle=lifecycle), **spec), services=[service()])) == (
-        f"terminationGracePeriodSeconds is {grace or 30}, and the preStop of container web alone takes {pause} s: it has 2 s "
-        f"left to answer the requests of Service web that it has begun with. Set in the spec of the template: "
+        f"terminationGracePeriodSeconds is {grace or 30}, and the preStop of container web alone takes {pause} s: that leaves "
+        f"2 s to finish the requests of Service web that are in progress. Set in the spec of the template: "
         f"terminationGracePeriodSeconds: {pause + 30}")
 
 
@@ -361,7 +361,7 @@ def tolerating(**toleration: str) -> Json:
 
 
 TWO_CPUS = pods(asking({"cpu": "2"}))
-NOWHERE = "None of the nodes can run one of the next pods, even with nothing else on it: "
+NOWHERE = "No node can run any of the new pods, even with nothing else on it: "
 
 
 @pytest.mark.parametrize("nodes, wanted, why", [
@@ -425,9 +425,9 @@ def budget(selector: Json | None = None, expected: int | None = None, **spec: t.
 ])
 def test_a_budget_that_lets_no_pod_be_evicted(spec, said, there):
     assert only(told(budgets=[budget(**spec)])) == (
-        f"PodDisruptionBudget web ({said}) lets no pod be evicted, even when all {there} that it has during the update are "
-        "healthy: the update keeps 3 available all the time, whatever max_unavailable says, and who drains a node meanwhile "
-        "will wait. To let one pod go: kubectl -n shop patch pdb web --type=merge -p "
+        f"PodDisruptionBudget web ({said}) allows no eviction, even when all {there} pods that it has during the update are "
+        "healthy: the update keeps 3 available throughout, whatever max_unavailable says, so draining a node has to wait in "
+        "the meantime. To allow one eviction: kubectl -n shop patch pdb web --type=merge -p "
         """'{"spec": {"minAvailable": null, "maxUnavailable": 1}}'""")
 
 
@@ -454,7 +454,7 @@ def test_a_budget_that_does_not_count_the_next_pods(tier, both):
     item["spec"]["template"]["metadata"]["labels"] |= tier
 
     assert only(told(item=item, wanted=labelled(app="shop", **tier), budgets=[budget(minAvailable=1)])) == (
-        "PodDisruptionBudget web (minAvailable: 1) does not select the next pods, and protects none of them when the old ones "
+        "PodDisruptionBudget web (minAvailable: 1) does not select the new pods, and protects none of them once the old ones "
         f"are gone. Let it select what both have ({both}): kubectl -n shop edit pdb web")
 
 
@@ -476,7 +476,7 @@ def test_a_budget_that_excludes_the_old_pods_only_counts_nothing_that_goes():
 def test_more_than_one_autoscaler():
     assert told(autoscalers=[hpa("a")]) == []
     assert only(told(autoscalers=[hpa("a"), hpa("b"), hpa("c"), hpa("d", name="bar")])) == (
-        "HorizontalPodAutoscalers a, b and c each set the size of foo: Kubernetes follows none of them (AmbiguousSelector), and "
+        "HorizontalPodAutoscalers a, b and c each set the size of foo: Kubernetes obeys none of them (AmbiguousSelector), and "
         "any of them may undo what the update sets. Keep one: kubectl -n shop delete hpa b c")
 
 

@@ -66,7 +66,7 @@ def test_what_cannot_be_read_is_left_to_people(text):
 def test_its_steps_name_its_kind():
     assert entry(autoscaler.freeze(scaler()), "now") == {
         "action": "freeze", "kind": "HorizontalPodAutoscaler", "name": "hpa", "from": "at work",
-        "to": "does nothing while the update lasts", "at": "now"}
+        "to": "does nothing during the update", "at": "now"}
 
 
 def targeting(called="web", **target):

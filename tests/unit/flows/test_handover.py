@@ -114,9 +114,10 @@ WORLDS = pytest.mark.parametrize("world", [REPLICATION_CONTROLLERS, REPLICA_SETS
 
 TABLE = {
     "1 is done: next is closed":
-        (lambda it: [it.renamed(), it.new(3)], None, ("annotate", SUCCESSOR, None, "no pod is made for it any more")),
+        (lambda it: [it.renamed(), it.new(3)], None, ("annotate", SUCCESSOR, None, "no more pods are created for it")),
     "1 is done, the controller manager has not seen it: next is closed all the same":
-        (lambda it: [it.renamed(observed=False), it.new(3)], None, ("annotate", SUCCESSOR, None, "no pod is made for it any more")),
+        (lambda it: [it.renamed(observed=False), it.new(3)], None,
+         ("annotate", SUCCESSOR, None, "no more pods are created for it")),
     "2 is done, foo has not been seen: wait":
         (lambda it: [it.renamed(observed=False), it.closed()], pods(3),
          ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
@@ -212,7 +213,7 @@ TABLE = {
         (lambda it: [it.renamed(), changed(it.closed(), without=[marks.TAKEOVER])], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
     "somebody has opened next: it is closed again":
         (lambda it: [it.renamed(), changed(it.closed(), template=template("myimage:v2", LABEL))], pods(3),
-         ("annotate", SUCCESSOR, None, "no pod is made for it any more")),
+         ("annotate", SUCCESSOR, None, "no more pods are created for it")),
 
     # Somebody replaces foo by its manifest, which is open
     "foo is replaced: the pods that it had got go back to next":
@@ -314,7 +315,7 @@ def test_renaming_writes_nothing_of_a_selector_that_cannot_be_changed():
 def test_a_selector_that_the_new_pods_do_not_match_is_refused_before_the_first_write(change):
     primary = changed(REPLICA_SETS.of_kind(rc(label="earlier")), selector=change)
 
-    with pytest.raises(RolloutError, match="its selector cannot be changed") as refused:
+    with pytest.raises(RolloutError, match="its selector does not match the new pods") as refused:
         decide(REPLICA_SETS.update, primary)
 
     assert "next_name=" in refused.value.next_command
@@ -336,7 +337,7 @@ def test_next_is_closed_with_a_copy_of_the_mark(world):
 def test_closing_without_marks_changes_the_priority_class_only():
     step = handover.close(parse(rc()), {})
 
-    assert summary(step) == ("annotate", "foo", None, "no pod is made for it any more")
+    assert summary(step) == ("annotate", "foo", None, "no more pods are created for it")
     closed = apply(step, rc())["foo"]
     assert closed["spec"]["template"] == template(priorityClassName=CLOSED) and not annotations(closed)
     assert handover.is_closed(parse(closed)) and not handover.is_closed(parse(rc()))
@@ -535,7 +536,7 @@ def test_a_foo_that_got_another_image_is_as_the_first_step_has_left_it_and_a_war
 
     restored = apply(step, primary)["foo"]
     assert restored["spec"] == world.renamed()["spec"] and annotations(restored) == annotations(world.renamed())
-    assert "somebody has applied another template to foo" in step.warning
+    assert "somebody applied another template to foo" in step.warning
     assert "myimage:v9. It is back at myimage:v2" in step.warning
     assert assumed(step)[PRIORITY] == CLOSED
 
@@ -564,7 +565,7 @@ def test_when_foo_is_replaced_the_update_goes_on_from_there_and_a_warning_says_s
 
     step = decide(world.update, primary, successor, pods=pods(3))
 
-    assert "somebody has replaced foo when its update had all but ended; the update goes on from there" in step.warning
+    assert "somebody replaced foo when its update was almost finished; the update continues from there" in step.warning
     successor = settled(apply(step, primary, successor)[SUCCESSOR])
     assert successor["spec"]["template"] == template("myimage:v2", LABEL) and marks.TAKEOVER not in annotations(successor)
     primary = settled(apply(decide(world.update, primary, successor), primary, successor)["foo"])
@@ -600,7 +601,7 @@ def test_a_mark_that_names_a_controller_that_is_no_next_is_refused(world, bar):
     with pytest.raises(RolloutError) as refused:
         decide(world.update, primary, world.of_kind(bar), pods=pods(3))
 
-    assert refused.value.what == (f"the annotation {marks.TAKEOVER} names bar, which is not this update's next controller: "
+    assert refused.value.what == (f"the annotation {marks.TAKEOVER} names bar, which is not the successor in this update: "
                                   "its own annotations do not name foo")
     assert refused.value.next_command == f"kubectl -n default get {world.kind.short} foo bar -o yaml"
 

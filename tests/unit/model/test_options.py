@@ -23,36 +23,36 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.options imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
-NAME = "small letters, digits, '-' and '.', at most 253"
+NAME = "use lower-case letters, digits, '-' and '.', at most 253 characters"
 NOTHING = "nothing to update: give one of image, images, template, definition or src"
 BAD_INPUT = {
     "nothing asked for": ({}, NOTHING),
     "image and definition both given":
-        (V2 | {"definition": DEFINITION}, "image and definition are both given: say what changes in one way only"),
+        (V2 | {"definition": DEFINITION}, "image and definition cannot be combined: give only one of them"),
     "image and images both given":
-        (V2 | {"images": {"web": "a"}}, "image and images are both given: say what changes in one way only"),
+        (V2 | {"images": {"web": "a"}}, "image and images cannot be combined: give only one of them"),
     "three ways at once":
-        (V2 | {"template": PATCH, "src": "x"}, "image and template and src are both given: say what changes in one way only"),
+        (V2 | {"template": PATCH, "src": "x"}, "image and template and src cannot be combined: give only one of them"),
     "restarted with an image":
         (V2 | {"state": "restarted"}, "state=restarted keeps the template: remove image, or use state=updated"),
     "container without image": ({"images": {"web": "a"}, "container": "web"}, "container is given without image"),
-    "no name": (V2 | {"name": ""}, f"name '' is no object's name: {NAME}"),
-    "name with a capital letter": (V2 | {"name": "Foo"}, f"name 'Foo' is no object's name: {NAME}"),
-    "name with an empty part": (V2 | {"name": "foo..a"}, f"name 'foo..a' is no object's name: {NAME}"),
-    "name too long": (V2 | {"name": "a" * 254}, f"name '{'a' * 254}' is no object's name: {NAME}"),
-    "name for a shell": (V2 | {"name": "foo;id"}, f"name 'foo;id' is no object's name: {NAME}"),
-    "name with a line end": (V2 | {"name": "foo\n"}, f"name 'foo\\n' is no object's name: {NAME}"),
-    "next_name that is none": (V2 | {"next_name": "-bar"}, f"next_name '-bar' is no object's name: {NAME}"),
+    "no name": (V2 | {"name": ""}, f"name '' is not a valid object name: {NAME}"),
+    "name with a capital letter": (V2 | {"name": "Foo"}, f"name 'Foo' is not a valid object name: {NAME}"),
+    "name with an empty part": (V2 | {"name": "foo..a"}, f"name 'foo..a' is not a valid object name: {NAME}"),
+    "name too long": (V2 | {"name": "a" * 254}, f"name '{'a' * 254}' is not a valid object name: {NAME}"),
+    "name for a shell": (V2 | {"name": "foo;id"}, f"name 'foo;id' is not a valid object name: {NAME}"),
+    "name with a line end": (V2 | {"name": "foo\n"}, f"name 'foo\\n' is not a valid object name: {NAME}"),
+    "next_name that is none": (V2 | {"next_name": "-bar"}, f"next_name '-bar' is not a valid object name: {NAME}"),
     "next named like foo":
-        (V2 | {"next_name": "foo"}, "the next controller may not be named foo as well: both exist during the update"),
+        (V2 | {"next_name": "foo"}, "the successor cannot also be named foo: both controllers exist during the update"),
     "definition named like foo": ({"definition": {**DEFINITION, "metadata": {"name": "foo"}}},
-                                  "the next controller may not be named foo as well: both exist during the update"),
+                                  "the successor cannot also be named foo: both controllers exist during the update"),
     "definition named otherwise than next_name": (
-        {"definition": DEFINITION, "next_name": "baz"}, "next_name is baz and the definition is named bar: give one name"),
+        {"definition": DEFINITION, "next_name": "baz"}, "next_name is baz, but the definition is named bar: give only one name"),
     "definition for another namespace": ({"definition": {**DEFINITION, "metadata": {"namespace": "other"}}},
-                                         "the definition is for namespace other, the task for default"),
-    "namespace that is none": (V2 | {"namespace": "a.b"}, "namespace 'a.b' is no namespace's name"),
-    "namespace too long": (V2 | {"namespace": "a" * 64}, f"namespace '{'a' * 64}' is no namespace's name"),
+                                         "the definition is for namespace other, but the task is for default"),
+    "namespace that is none": (V2 | {"namespace": "a.b"}, "'a.b' is not a valid namespace name"),
+    "namespace too long": (V2 | {"namespace": "a" * 64}, f"'{'a' * 64}' is not a valid namespace name"),
     "definition of another kind": (
         {"definition": {**DEFINITION, "kind": "Deployment"}},
         "definition is of kind Deployment: it must be a ReplicationController"),
@@ -60,11 +60,11 @@ BAD_INPUT = {
         {"definition": {"spec": {}}}, "definition is of kind None: it must be a ReplicationController"),
     "definition that is a word": ({"definition": "word"}, "definition is of kind str: it must be a ReplicationController"),
     "definition of several documents": (
-        {"definition": "a: 1\n---\nb: 2\n"}, "definition holds 2 documents: it must be one ReplicationController"),
+        {"definition": "a: 1\n---\nb: 2\n"}, "definition contains 2 documents: it must be exactly one ReplicationController"),
     "definition of several elements": (
-        {"definition": [DEFINITION, DEFINITION]}, "definition holds 2 documents: it must be one ReplicationController"),
+        {"definition": [DEFINITION, DEFINITION]}, "definition contains 2 documents: it must be exactly one ReplicationController"),
     "definition of comments only": (
-        {"definition": "# nothing\n"}, "definition holds 0 documents: it must be one ReplicationController"),
+        {"definition": "# nothing\n"}, "definition contains 0 documents: it must be exactly one ReplicationController"),
     "definition without template": (
         {"definition": {**DEFINITION, "spec": {}}}, "definition has no pod template (spec.template.spec)"),
     "definition whose spec is a list": (
@@ -75,30 +75,30 @@ BAD_INPUT = {
         {"definition": defined(template=pods("web=a"))}, "definition has no labels in its pod template"),
     "definition with a selector that its template does not match": (
         {"definition": defined(selector={"app": "bar", "tier": "x"})},
-        "the selector app=bar,tier=x of definition does not match its own template's labels app=foo"),
+        "the selector app=bar,tier=x in definition does not match the labels of its template (app=foo)"),
     "definition whose name is a number": (
-        {"definition": {**DEFINITION, "metadata": {"name": 5}}}, "name and namespace of definition must be texts"),
+        {"definition": {**DEFINITION, "metadata": {"name": 5}}}, "name and namespace of definition must be strings"),
     "definition whose namespace is a number": (
-        {"definition": {**DEFINITION, "metadata": {"namespace": 5}}}, "name and namespace of definition must be texts"),
+        {"definition": {**DEFINITION, "metadata": {"namespace": 5}}}, "name and namespace of definition must be strings"),
     "definition whose selector is a list": (
-        {"definition": defined(selector=["app"])}, "spec.selector of definition is no mapping of texts to texts"),
+        {"definition": defined(selector=["app"])}, "spec.selector in definition must map strings to strings"),
     "definition whose template's metadata is a list": (
         {"definition": defined(template={**template(), "metadata": ["app"]})},
-        "spec.template.metadata.labels of definition is no mapping of texts to texts"),
+        "spec.template.metadata.labels in definition must map strings to strings"),
     "definition with a label that is a number": (
         {"definition": {**DEFINITION, "metadata": {"labels": {"a": 1}}}},
-        "metadata.labels of definition is no mapping of texts to texts"),
+        "metadata.labels in definition must map strings to strings"),
     "definition with an annotation that is no text": (
         {"definition": {**DEFINITION, "metadata": {"annotations": {"a": True}}}},
-        "metadata.annotations of definition is no mapping of texts to texts"),
+        "metadata.annotations in definition must map strings to strings"),
     "empty label key": (V2 | {"deployment_label_key": ""},
-                        "deployment_label_key '' is no label's key, such as kubernetes.io/deployment"),
+                        "deployment_label_key '' is not a valid label key (example: kubernetes.io/deployment)"),
     "label key with two slashes": (V2 | {"deployment_label_key": "a/b/c"},
-                                   "deployment_label_key 'a/b/c' is no label's key, such as kubernetes.io/deployment"),
+                                   "deployment_label_key 'a/b/c' is not a valid label key (example: kubernetes.io/deployment)"),
     "label key without a name": (V2 | {"deployment_label_key": "a.io/"},
-                                 "deployment_label_key 'a.io/' is no label's key, such as kubernetes.io/deployment"),
+                                 "deployment_label_key 'a.io/' is not a valid label key (example: kubernetes.io/deployment)"),
     "label key too long": (V2 | {"deployment_label_key": "a" * 64},
-                           f"deployment_label_key '{'a' * 64}' is no label's key, such as kubernetes.io/deployment"),
+                           f"deployment_label_key '{'a' * 64}' is not a valid label key (example: kubernetes.io/deployment)"),
     "percentage over 100": (V2 | {"max_surge": "101%"}, "max_surge 101% is over 100%"),
     "percentage that is no number": (
         V2 | {"max_surge": "oops%"}, "max_surge 'oops%' is neither a number nor a percentage such as \"25%\""),
@@ -110,47 +110,48 @@ BAD_INPUT = {
         V2 | {"max_surge": "1.5"}, "max_surge '1.5' is neither a number nor a percentage such as \"25%\""),
     "surge and unavailable both 0": (
         V2 | {"max_surge": "0", "max_unavailable": "0"},
-        "max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1"),
+        "max_surge and max_unavailable are both 0, so no pod could ever be replaced: set one of them to at least 1"),
     "surge 0% and unavailable 0": (
-        V2 | {"max_surge": "0%"}, "max_surge and max_unavailable are both 0: nothing could ever move; set one of them to 1"),
-    "image with a space": ({"image": " a"}, "' a' is no image's name"),
-    "image with a quote": ({"image": "a'b"}, '"a\'b" is no image\'s name'),
-    "image for a shell": ({"image": "a;id"}, "'a;id' is no image's name"),
-    "container that is none": (V2 | {"container": "a b"}, "'a b' is no container's name"),
-    "image of a container that is empty": ({"images": {"web": ""}}, "'' is no image's name (container web)"),
-    "image of a container that is a number": ({"images": {"web": 7}}, "7 is no image's name (container web)"),
-    "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1}, "min_ready_seconds -1 is no number of seconds"),
-    "update_period below 0": (V2 | {"update_period": -0.5}, "update_period -0.5 is no number of seconds"),
-    "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline 0 is no number of seconds above 0"),
+        V2 | {"max_surge": "0%"},
+        "max_surge and max_unavailable are both 0, so no pod could ever be replaced: set one of them to at least 1"),
+    "image with a space": ({"image": " a"}, "' a' is not a valid image name"),
+    "image with a quote": ({"image": "a'b"}, '"a\'b" is not a valid image name'),
+    "image for a shell": ({"image": "a;id"}, "'a;id' is not a valid image name"),
+    "container that is none": (V2 | {"container": "a b"}, "'a b' is not a valid container name"),
+    "image of a container that is empty": ({"images": {"web": ""}}, "'' is not a valid image name (container web)"),
+    "image of a container that is a number": ({"images": {"web": 7}}, "7 is not a valid image name (container web)"),
+    "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1}, "min_ready_seconds must be a number of seconds, not -1"),
+    "update_period below 0": (V2 | {"update_period": -0.5}, "update_period must be a number of seconds, not -0.5"),
+    "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline must be more than 0 seconds, not 0"),
     "progress_deadline no number": (
-        V2 | {"progress_deadline": float("nan")}, "progress_deadline nan is no number of seconds above 0"),
-    "to another kind without migration": (V2 | {"to_kind": "Deployment"}, "to_kind is for state=migrated"),
+        V2 | {"progress_deadline": float("nan")}, "progress_deadline must be more than 0 seconds, not nan"),
+    "to another kind without migration": (V2 | {"to_kind": "Deployment"}, "to_kind can only be used with state=migrated"),
     "a migration to nothing": ({"state": "migrated"}, "state=migrated needs to_kind=Deployment"),
     "a migration of a Deployment": (
         {"state": "migrated", "to_kind": "Deployment", "kind": "Deployment"},
-        "state=migrated is for a ReplicationController: a Deployment is none"),
+        "state=migrated only works for a ReplicationController, not for a Deployment"),
     "a migration to another image": (
         V2 | {"state": "migrated", "to_kind": "Deployment"},
         "state=migrated keeps the pods: remove image, and update the Deployment afterwards"),
     "a revision to update to": (
-        V2 | {"kind": "Deployment", "to_revision": 1}, "to_revision is for state=rolled_back"),
+        V2 | {"kind": "Deployment", "to_revision": 1}, "to_revision can only be used with state=rolled_back"),
     "a revision before the first": (
         {"kind": "Deployment", "state": "rolled_back", "to_revision": 0},
-        "to_revision 0 is no revision's number: the first one is 1"),
-    "a history without end": (V2 | {"revision_history_limit": 101}, "revision_history_limit 101 is no number from 0 to 100"),
+        "to_revision must be at least 1, not 0"),
+    "a history without end": (V2 | {"revision_history_limit": 101}, "revision_history_limit must be between 0 and 100, not 101"),
     "a Deployment with another name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
-        "next_name is not for kind=Deployment, whose steps are the server's: leave it out"),
+        "next_name cannot be used with kind=Deployment, because the cluster takes the steps: leave it out"),
     "a Deployment one step at a time": (
         V2 | {"kind": "Deployment", "max_steps": 1},
-        "max_steps is not for kind=Deployment, whose steps are the server's: leave it out"),
+        "max_steps cannot be used with kind=Deployment, because the cluster takes the steps: leave it out"),
     "a Deployment by another kind's definition": (
         {"kind": "Deployment", "definition": {"kind": "ReplicationController"}},
         "definition is of kind ReplicationController: it must be a Deployment"),
     "a Deployment by another's definition": (
         {"kind": "Deployment", "definition": {"kind": "Deployment", "metadata": {"name": "bar"}, "spec": {"template": {
             "metadata": {"labels": {"app": "foo"}}, "spec": {}}}}},
-        "the definition is named bar, the task is for foo: a Deployment keeps its name"),
+        "the definition is named bar, but the task is for foo: a Deployment cannot be renamed"),
     "min_ready_seconds that no deadline allows": (
         V2 | {"min_ready_seconds": 600}, "progress_deadline (600 s) must be greater than min_ready_seconds (600 s)"),
 }
@@ -262,9 +263,9 @@ def test_a_definition_may_repeat_the_name_and_namespace_of_the_task():
 @pytest.mark.parametrize("content, what", [
     (None, "src {path} cannot be read"),
     (b"\xff\xfe", "src {path} cannot be read"),
-    (b"a: [", "src is not YAML"),
-    (b"", "src holds 0 documents: it must be one ReplicationController"),
-    (b"a: 1\n---\nb: 2\n", "src holds 2 documents: it must be one ReplicationController"),
+    (b"a: [", "src is not valid YAML"),
+    (b"", "src contains 0 documents: it must be exactly one ReplicationController"),
+    (b"a: 1\n---\nb: 2\n", "src contains 2 documents: it must be exactly one ReplicationController"),
     (b"kind: Pod\n", "src is of kind Pod: it must be a ReplicationController"),
     (b"kind: ReplicationController\n", "src has no pod template (spec.template.spec)"),
 ], ids=["missing", "not text", "not YAML", "empty", "of several documents", "of another kind", "without template"])
@@ -276,7 +277,7 @@ def test_a_file_that_is(content, what, tmp_path):
     error = refusal(src=str(path))
 
     assert error.what == what.format(path=path)
-    assert bool(error.why) == ("cannot" in what or "not YAML" in what) and "\n" not in error.why
+    assert bool(error.why) == ("cannot" in what or "YAML" in what) and "\n" not in error.why
 
 
 LOOP = {}
@@ -302,7 +303,7 @@ def test_what_yaml_can_say_and_json_cannot_is_refused(option, value, content, wh
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 5000, "a: 0000-00-00"], ids=["nested too deeply", "no date"])
 def test_text_that_the_parser_cannot_bear_is_not_yaml(text):
-    assert refusal(definition=text).what == "definition is not YAML"
+    assert refusal(definition=text).what == "definition is not valid YAML"
 
 
 @pytest.mark.parametrize("option", sorted(ARGUMENT_SPEC.keys() & {field.name for field in dataclasses.fields(Request)}))

@@ -146,7 +146,7 @@ def test_a_reader_that_falls_silent_is_the_reason_to_stop(path, clock):
         assert ansible.reason_to_stop() == ""
         clock[0] += 2
 
-        assert ansible.reason_to_stop() == "nothing heard of Ansible for 60 s"
+        assert ansible.reason_to_stop() == "no contact with Ansible for 60 s"
     assert not path.exists()
 
 

@@ -26,7 +26,7 @@ def test_each_step_is_told_in_one_line_and_a_wait_when_none_was_told_just_now():
     assert lines == [
         f"annotate foo: partner {SUCCESSOR}", f"create {SUCCESSOR}: with myimage:v2", "annotate foo: updating, 0 desired",
         f"scale {SUCCESSOR}: 0 -> 1 replicas", f"waiting: {SUCCESSOR} 0/1 available, foo 1", "scale foo: 1 -> 0 replicas",
-        "rename foo: takes over myimage:v2", f"annotate {SUCCESSOR}: no pod is made for it any more",
+        "rename foo: takes over myimage:v2", f"annotate {SUCCESSOR}: no more pods are created for it",
         f"hand over {SUCCESSOR}: 1 pod to foo", f"delete {SUCCESSOR}: it has no pods", "annotate foo: updated"]
 
 

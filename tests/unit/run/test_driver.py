@@ -37,7 +37,7 @@ def test_an_update_reports_every_step_and_how_it_ended():
     assert actions(result) == [
         ("annotate", "foo", f"partner {SUCCESSOR}"), ("create", SUCCESSOR, v2), ("annotate", "foo", "updating, 0 desired"),
         ("scale", SUCCESSOR, 1), ("scale", "foo", 0), ("rename", "foo", v2),
-        ("annotate", SUCCESSOR, "no pod is made for it any more"), ("hand over", SUCCESSOR, "foo"), ("delete", SUCCESSOR, None),
+        ("annotate", SUCCESSOR, "no more pods are created for it"), ("hand over", SUCCESSOR, "foo"), ("delete", SUCCESSOR, None),
         ("annotate", "foo", "updated")]
     assert result["steps"][3] == {
         "action": "scale", "kind": "ReplicationController", "name": SUCCESSOR, "from": 0, "to": 1, "at": NOW}
@@ -60,7 +60,7 @@ def test_what_has_ended_is_unchanged_without_a_write(request_, items):
     result = cluster.run(request_)
 
     assert (result["changed"], result["steps"], result["diff"], cluster.writes) == (False, [], {}, [])
-    assert result["msg"].endswith(("wanted template", "back already", "foo is gone"))
+    assert result["msg"].endswith(("wanted template", "already rolled back", "foo is gone"))
 
 
 def test_a_second_run_of_an_update_is_unchanged():
@@ -139,7 +139,7 @@ def test_it_ends_after_that_many_changes_of_size_and_their_pods(limit, sizes):
 
     rollout = result["rollout"]
     assert [(rollout["controller"]["replicas"], rollout["next"]["available"])] == sizes
-    assert result["msg"].startswith(f"{limit} steps are taken: scale ") and result["changed"]
+    assert result["msg"].startswith(f"{limit} steps were taken; the next one would be: scale ") and result["changed"]
 
 
 def test_the_pods_of_the_last_step_are_waited_for_also_where_the_next_one_needs_none_of_them():
@@ -333,7 +333,7 @@ def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
     cluster.allows = edit_once
     result = cluster.run()
 
-    assert "somebody has applied another template to foo" in result["warnings"][-1]
+    assert "somebody applied another template to foo" in result["warnings"][-1]
     assert ("restore", "foo", {"web": "myimage:v2"}) in actions(result)
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
@@ -441,7 +441,7 @@ def test_what_the_planner_knows_of_a_missing_one_comes_first():
     cluster = Cluster(new(3))
     cluster.why_absent = lambda name: f"there is a Deployment {name}"
 
-    assert cluster.refusal(BACK).why == f"its update had begun: {SUCCESSOR} is there (myimage:v2)"
+    assert cluster.refusal(BACK).why == f"its update had begun: {SUCCESSOR} exists (myimage:v2)"
 
 
 def test_a_refusal_before_the_first_step_reports_no_change():

@@ -74,11 +74,12 @@ def order(cluster, **given):
 
 
 @pytest.mark.parametrize("given, sentence", {
-    "nothing": ({}, "no controller is given: give one of name, names and label_selectors"),
-    "two": ({"name": "foo", "names": ["foo"]}, "name and names is given: give one of name, names and label_selectors"),
-    "nobody": ({"names": ["foo"], "concurrency": -1}, "concurrency -1 is no number of controllers above 0"),
-    "one next": ({"names": ["foo"], "next_name": "foo-v2"}, "next_name is for one controller: give its name"),
-    "one definition": ({"names": ["foo"], "definition": {"kind": "x"}}, "definition is for one controller: give its name"),
+    "nothing": ({}, "give exactly one of name, names and label_selectors (given: none)"),
+    "two": ({"name": "foo", "names": ["foo"]}, "give exactly one of name, names and label_selectors (given: name and names)"),
+    "nobody": ({"names": ["foo"], "concurrency": -1}, "concurrency must be at least 1, not -1"),
+    "one next": ({"names": ["foo"], "next_name": "foo-v2"}, "next_name can only be used with a single controller: give name"),
+    "one definition": ({"names": ["foo"], "definition": {"kind": "x"}},
+                       "definition can only be used with a single controller: give name"),
     "failures": ({"names": ["foo"], "max_failures": "some"},
                  """max_failures 'some' is neither a number nor a percentage such as "25%\""""),
 }.values())
@@ -123,7 +124,7 @@ def test_each_has_its_result_and_all_have_one():
 
     result = run(cluster, names=["one", "two", "three"], concurrency=3)
 
-    assert result["msg"] == "3 of 3 controllers are as wanted (3 changed)" and result["changed"]
+    assert result["msg"] == "3 of 3 controllers are as requested (3 changed)" and result["changed"]
     assert [each["name"] for each in result["results"]] == ["one", "two", "three"]
     assert all(each["steps"] and each["rollout"]["phase"] == "complete" for each in result["results"])
     assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v2"}
@@ -147,7 +148,7 @@ def test_again_nothing_is_changed_and_a_look_is_enough():
     run(cluster, names=["one", "two"])
 
     for result in (fleet.look(FLOW, many, requests, cluster, Clock()), run(cluster, names=["one", "two"])):
-        assert not result["changed"] and result["msg"] == "2 of 2 controllers are as wanted (0 changed)"
+        assert not result["changed"] and result["msg"] == "2 of 2 controllers are as requested (0 changed)"
 
 
 @pytest.mark.parametrize("max_failures, names, begun", [
@@ -166,7 +167,7 @@ def test_no_further_one_is_begun_after_too_many_failures(max_failures, names, be
     assert error.value.what == f"{len(failed)} of 4 controllers failed ({', '.join(failed)})"
     assert error.value.why == "the change of its size was refused (403): no"
     assert all(each["failure"]["what"] for each in results.values() if each["failed"])
-    assert all("not begun, as " in each["msg"] for each in results.values() if each["skipped"])
+    assert all("not started, because " in each["msg"] for each in results.values() if each["skipped"])
 
 
 #: The three ways to answer for many controllers; the last one writes nothing and waits for nothing.
@@ -196,7 +197,7 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_changed(way, wrong, nam
 
     assert [(each["name"], each["failed"], each["skipped"]) for each in result["results"]] == [
         (name, name == "wrong", name != "wrong") for name in names]
-    assert {each["msg"] for each in result["results"] if each["skipped"]} == {"not begun, as 1 of the others failed (wrong)"}
+    assert {each["msg"] for each in result["results"] if each["skipped"]} == {"not started, because 1 of the others failed (wrong)"}
     reason = {"nobody": "there is no such ReplicationController",
               "controlled": "it is controlled by DeploymentConfig/x, which would undo every step"}[wrong]
     assert result["failure"]["what"] == "1 of 3 controllers failed (wrong)" and result["failure"]["why"] == reason
@@ -215,7 +216,7 @@ def test_all_names_that_are_wrong_are_told_at_once_and_one_that_is_as_wanted_is_
     assert not any(each["changed"] or each["skipped"] for each in result["results"])
     assert result["failure"]["why"] == ("nobody, nothing: there is no such ReplicationController; three: it is controlled by "
                                         "DeploymentConfig/x, which would undo every step")
-    assert "2 of 5 controllers are as wanted (0 changed)" in result["msg"]
+    assert "2 of 5 controllers are as requested (0 changed)" in result["msg"]
 
 
 @pytest.mark.parametrize("way", [fleet.run, fleet.simulate])
@@ -236,7 +237,7 @@ def test_a_wrong_name_counts_against_the_failures_that_are_allowed():
     result = answer(fleet.run, cluster, names=["one", "two", "nobody"], max_failures="1", concurrency=1)
 
     assert [(each["failed"], each["skipped"]) for each in result["results"]] == [(True, False), (False, True), (True, False)]
-    assert result["results"][1]["msg"] == "not begun, as 2 of the others failed (one, nobody)"
+    assert result["results"][1]["msg"] == "not started, because 2 of the others failed (one, nobody)"
 
 
 @pytest.mark.parametrize("way, times", [(fleet.run, 2), (fleet.simulate, 1), (fleet.look, 1)])
@@ -278,7 +279,7 @@ def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repo
 
     assert [(each["name"], each["changed"], each["skipped"], each["msg"]) for each in result["results"]][1] == (
         "two", False, True, "it does not run myimage")
-    assert result["msg"] == "1 of 2 controllers are as wanted (1 changed), 1 skipped (two)"
+    assert result["msg"] == "1 of 2 controllers are as requested (1 changed), 1 skipped (two)"
     assert cluster.controllers()["two"].images == {"web": "other:v1"}
 
 

@@ -97,9 +97,9 @@ def test_a_holder_at_work_elsewhere_is_known_by_its_next_renewal(server):
         second.lease.take()
 
     holder = server.leases[NAME]["spec"]["holderIdentity"]
-    assert error.value.what == f"another task is at work: {holder}, since 1970-01-12T13:46:40.000000Z"
+    assert error.value.what == f"another task is already working on it: {holder}, since 1970-01-12T13:46:40.000000Z"
     assert "lock_timeout" in error.value.next_command and error.value.where == "ReplicationController shop/foo"
-    assert second.slept <= lease.RENEW_AFTER + lease.LOOK_AGAIN and second.lines == [f"waiting: the task of {holder} has ended"]
+    assert second.slept <= lease.RENEW_AFTER + lease.LOOK_AGAIN and second.lines == [f"waiting for the task of {holder} to end"]
 
 
 def test_a_holder_that_was_killed_elsewhere_locks_nobody_out_for_longer_than_its_duration(server):
@@ -131,7 +131,7 @@ def test_clocks_that_differ_by_minutes_are_no_reason_to_take_it(server, minutes)
     first.lease.take()
     server.server_time = right
 
-    with pytest.raises(RolloutError, match="another task is at work"):
+    with pytest.raises(RolloutError, match="another task is already working on it"):
         Client(server, others=work).lease.take()
 
     second = Client(server)
@@ -155,7 +155,7 @@ def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monk
     monkeypatch.setattr(Process, "has_ended", lambda process: False)
     second = Client(server, machine="here")
 
-    with pytest.raises(RolloutError, match="another task is at work"):
+    with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.take()
 
     assert second.slept == 0
@@ -166,7 +166,7 @@ def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         first.lease._process = first.lease._process._replace(pid=str(process.pid), started=lease._started(str(process.pid)))
         first.lease.take()
-        with pytest.raises(RolloutError, match="another task is at work"):
+        with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine="here").lease.take()
         process.kill()
         process.wait()
@@ -206,7 +206,7 @@ def test_the_wait_for_a_holder_at_work_ends(server):
     first.lease.take()
     second = Client(server, lock_timeout=30, others=first.works)
 
-    with pytest.raises(RolloutError, match="another task is at work"):
+    with pytest.raises(RolloutError, match="another task is already working on it"):
         second.lease.take()
 
     assert 30 <= second.slept <= 31
@@ -216,14 +216,14 @@ def test_a_lease_of_somebody_else_for_an_hour_is_an_error_and_no_hour(server):
     Client(server).lease.take()
     server.leases[NAME]["spec"] |= {"leaseDurationSeconds": 3600, "holderIdentity": "somebody"}
 
-    with pytest.raises(RolloutError, match="another task is at work: somebody"):
+    with pytest.raises(RolloutError, match="another task is already working on it: somebody"):
         Client(server).lease.take()
 
 
 def test_a_lease_that_can_never_be_taken_is_an_error(server):
     server.put_lease = lambda it: None
 
-    with pytest.raises(RolloutError, match="cannot be taken: somebody else is always faster"):
+    with pytest.raises(RolloutError, match=r"could not acquire the Lease .*: other tasks kept getting it first"):
         Client(server).lease.take()
 
 
@@ -256,7 +256,7 @@ def test_a_driver_that_has_lost_it_stops(server):
         first.lease.keep()
     first.lease.release()
 
-    assert "has taken over" in error.value.what and server.leases[NAME]["metadata"]["annotations"]
+    assert "took over" in error.value.what and server.leases[NAME]["metadata"]["annotations"]
     second.later(lease.RENEW_AFTER)
     second.lease.keep()
 

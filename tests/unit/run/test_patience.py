@@ -161,6 +161,6 @@ def test_writes_that_are_refused_each_time_are_given_up():
 
     error = cluster.refusal()
 
-    assert error.what == f"{SUCCESSOR} changes faster than it can be updated: {REFUSED_LIMIT} writes in a row were refused"
+    assert error.what == f"{SUCCESSOR} keeps changing: {REFUSED_LIMIT} writes in a row were rejected"
     assert error.where == f"ReplicationController default/{SUCCESSOR}"
     assert len(cluster.tries) == REFUSED_LIMIT + 1

@@ -61,7 +61,7 @@ def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) ->
             return Done(f"{primary.name} already has the wanted template")
         # | yes | - | somebody has paused it | error |
         if primary.settings["paused"]:
-            raise RolloutError("it is paused, and not by an update of this collection", where=request.where,
+            raise RolloutError("it is paused, and not by this collection", where=request.where,
                                next_command=f"{request.kubectl} rollout resume deployment/{primary.name}; then: "
                                f"{request.command()}")
         # | yes | - | it has the wanted template, and its pods not yet | wait |
@@ -88,14 +88,14 @@ def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> De
     if record is None:
         # | yes | - | the last update was rolled back | done, unchanged |
         if primary.last_rollout.get("outcome") == "rolled_back":
-            return Done(f"{primary.name} is rolled back already")
+            return Done(f"{primary.name} is already rolled back")
         # | yes | - | else | error: nothing to roll back, and how to go back from here |
         raise _nothing_to_roll_back(request, seen, primary)
     # | yes | updating | | the template of before, the pace of before |
     if record["outcome"] == "updating":
         before = next((it for it in seen.sets if it.name == record.get("set")), None)
         if before is None:
-            raise RolloutError(f"the ReplicaSet {record.get('set')}, which has the template of before, is gone",
+            raise RolloutError(f"the ReplicaSet {record.get('set')} with the previous template no longer exists",
                                where=request.where, next_command=request.command(State.UPDATED, record.get("from") or {}))
         wanted = without_label(before.template, marks.HASH_LABEL)
         return _begin(request, seen, primary, wanted, record["original"], "rolling back", record.get("request", ""))
@@ -108,7 +108,7 @@ def _back_to(request: Request, seen: DeploymentObserved, primary: Deployment, re
     # | yes | - | to_revision, and the last update has led there | done, unchanged: the server has numbered it anew since |
     last = primary.last_rollout
     if primary.rollout is None and last.get("to_revision") == revision and last.get("template") == _digest(primary):
-        return Done(f"{primary.name} is rolled back to revision {revision} already")
+        return Done(f"{primary.name} is already rolled back to revision {revision}")
     # | yes | any | to_revision, and there is no such one | error, which ones there are |
     there = next((it for it in seen.history if it.number == revision), None)
     if there is None:
@@ -125,7 +125,7 @@ def _begin(request: Request, seen: DeploymentObserved, primary: Deployment, want
            fingerprint: str | None = None) -> Decision:
     """Give it another template: with the pace that goes with it, and the record of what was there before, in one patch."""
     if (seen.successor is None and primary.settings["paused"] is None) or not primary.is_observed:
-        return Wait(f"the server's controller has seen {primary.name}")
+        return Wait(f"the Deployment controller has seen {primary.name}")
     if request.min_ready_seconds is not None:
         original = {**original, "minReadySeconds": request.min_ready_seconds or None}
     after = next((it for it in seen.sets if same_template(it.template, wanted, marks.HASH_LABEL)), None)
@@ -157,7 +157,7 @@ def _go_on(request: Request, seen: DeploymentObserved, primary: Deployment) -> D
         write = _patch(primary, {**record, "paced": _paced(primary, settings), "paused": target, "template": _digest(primary)},
                        settings)
         return Step(Action.ANNOTATE, primary.name, write, after=f"paused at {target} of {primary.replicas}", is_last=True)
-    return Done(f"{primary.name} is paused already: {_name(seen.successor)} has "
+    return Done(f"{primary.name} is already paused: {_name(seen.successor)} has "
                 f"{seen.successor.available if seen.successor else 0} of {primary.replicas} replicas")
 
 
@@ -184,16 +184,16 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, origi
     if not _pauses(request, primary):
         settings = _restored(primary, original) if primary.rollout else original
         if request.gives_pace:
-            _refuse_recreate(request, original, "max_surge and max_unavailable mean")
+            _refuse_recreate(request, original, "max_surge and max_unavailable")
             numbers = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
             settings = {**settings, "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
         return settings
-    _refuse_recreate(request, original, "pause_at means")
+    _refuse_recreate(request, original, "pause_at")
     is_canary = is_moving and primary.settings["minReadySeconds"] == NEVER
     surge, placed = _surge(primary.settings) if is_canary else (0, 0)
     if not is_canary and after and after.pods_at_most:
-        raise RolloutError(f"pause_at comes too late: {after.name} has {after.replicas} pods already, and the server's controller "
-                           f"goes on", where=request.where,
+        raise RolloutError(f"it is too late for pause_at: {after.name} already has {after.replicas} pods, and the Deployment "
+                           f"controller is still rolling", where=request.where,
                            next_command=f"leave pause_at out, or: {request.command(State.ROLLED_BACK)}")
     target = _target(request, primary) if is_moving else _size_of_pause(request, primary)
     is_there = surge == 0 and placed >= target
@@ -272,7 +272,7 @@ def _told(settings: Json) -> str:
     if numbers is None:
         return settings["strategy"]["type"]
     if settings["minReadySeconds"] == NEVER:
-        return f"{sum(numbers.values())} new pods at most"
+        return f"at most {sum(numbers.values())} new pods"
     return f"max_surge {numbers.get('maxSurge')}, max_unavailable {numbers.get('maxUnavailable')}"
 
 
@@ -345,10 +345,11 @@ def _patch(primary: Deployment, record: Json, settings: Json, template: Json | N
 # Errors
 
 
-def _refuse_recreate(request: Request, original: Json, what: str) -> None:
+def _refuse_recreate(request: Request, original: Json, options: str) -> None:
     if original["strategy"].get("type") == "Recreate":
-        raise RolloutError(f"its strategy is Recreate, where all old pods go before a new one comes: {what} nothing there",
-                           where=request.where, next_command="leave that out, or give it the strategy RollingUpdate")
+        raise RolloutError(f"{options} cannot be used, because its strategy is Recreate, which removes all old pods before "
+                           f"creating new ones", where=request.where,
+                           next_command="leave that out, or change the strategy to RollingUpdate")
 
 
 def _another_update(request: Request, seen: DeploymentObserved, primary: Deployment) -> RolloutError:
@@ -358,7 +359,7 @@ def _another_update(request: Request, seen: DeploymentObserved, primary: Deploym
     what = "is being rolled back" if record["outcome"] == "rolling back" else "is in progress"
     whose = ""
     if primary.revision > record.get("revision", 0) + 1 or primary.images != record.get("to"):
-        whose = f" Somebody else has begun it in the middle of an update to {image_names(record.get('to') or {})}"
+        whose = f" Somebody else began it during an update to {image_names(record.get('to') or {})}"
     return RolloutError(
         f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it or roll it back first.{whose}".rstrip("."),
         where=request.where,
@@ -367,7 +368,7 @@ def _another_update(request: Request, seen: DeploymentObserved, primary: Deploym
 
 def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, primary: Deployment) -> RolloutError:
     before = next((it for it in seen.history if it.number < primary.revision), None)
-    last = f"; before it had revision {before.number}, {image_names(images_of(before.template))}" if before else ""
+    last = f"; the previous revision is {before.number} ({image_names(images_of(before.template))})" if before else ""
     command = (request.command(State.ROLLED_BACK, to_revision=before.number) if before
                else request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"}))
     return RolloutError(f"there is no update in progress to roll back{last}", where=request.where, next_command=command)

@@ -60,8 +60,8 @@ class MigrationFlow(Flow):
             return []
         name = scaler["metadata"]["name"]
         target = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": request.name}}}
-        return [f"HorizontalPodAutoscaler {name} scales the ReplicationController {request.name}, which will be no more. Then: "
-                f"kubectl -n {request.namespace} patch hpa {name} --type=merge -p '{identity.canonical(target)}'"]
+        return [f"HorizontalPodAutoscaler {name} scales the ReplicationController {request.name}, which will no longer exist. "
+                f"After the migration: {request.kubectl} patch hpa {name} --type=merge -p '{identity.canonical(target)}'"]
 
     def model(self, real: Cluster) -> SimulatedMigration:
         return SimulatedMigration(real.items(), real.find, real.live_pods)

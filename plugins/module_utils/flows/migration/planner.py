@@ -48,21 +48,21 @@ def _begin(request: Request, there: MigrationObserved) -> Decision:
     # | foo | kept | ReplicaSet, Deployment | step |
     # | - | - | a Deployment | done, unchanged |
     if primary is None and there.deployment:
-        return Done(f"{request.name} is a Deployment already")
+        return Done(f"{request.name} is already a Deployment")
     # | - | - | - | error: no such controller |
     if primary is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
     # | yes | - | an update is in progress, it goes, it is another object's, or one of these names is taken | error |
     if primary.is_marked:
-        raise RolloutError("an update of it is in progress: finish it or roll it back first", where=request.where)
+        raise RolloutError("an update is in progress: finish it or roll it back first", where=request.where)
     if primary.is_deleting:
         raise RolloutError("it is being deleted", where=request.where)
     if primary.owner and not request.releases_owner:
-        raise RolloutError(f"it is controlled by {primary.owner}, which would make another one", where=request.where,
-                           next_command=f"see to it that {primary.owner} does nothing any more (docs/migration.md); then add "
-                           f"release_owner=true to the task")
+        raise RolloutError(f"it is controlled by {primary.owner}, which would create another one", where=request.where,
+                           next_command=f"stop {primary.owner} first (docs/migration.md); then add release_owner=true")
     for taken in filter(None, (there.deployment, there.replica_set)):
-        raise RolloutError(f"there is a {taken.kind} {taken.name} already, which is none of this migration", where=request.where,
+        raise RolloutError(f"a {taken.kind} named {taken.name} already exists and does not belong to this migration",
+                           where=request.where,
                            next_command=f"{request.kubectl} get {taken.kind.short} {taken.name}")
     # | yes | - | - | keep what it is |
     manifest = _kept(request, primary)
@@ -73,11 +73,11 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
     """While the controller is there: its pods go to the ReplicaSet."""
     # | another one | yes | | error |
     if primary.uid != kept["uid"]:
-        raise RolloutError("somebody has created it again in the middle of its migration: the pods are the ReplicaSet's",
+        raise RolloutError("it was created again during its migration, when its pods already belonged to the ReplicaSet",
                            where=request.where,
                            next_command=f"{request.kubectl} delete rc {primary.name}; then: {request.command()}")
     if primary.is_marked:
-        raise RolloutError("an update of it is in progress: finish it or roll it back first", where=request.where)
+        raise RolloutError("an update is in progress: finish it or roll it back first", where=request.where)
     replica_set, known = there.replica_set, kept["manifest"]["spec"]
     # | yes | of another template, selector or size | - | begin anew: what is kept cannot be changed |
     if replica_set is None:
@@ -129,15 +129,15 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
     if deployment is None:
         return Step(Action.CREATE, request.name, Create(_deployment(request, there, kept)), after=_images(kept))
     if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
-        return Wait(f"the Deployment {deployment.name} has the ReplicaSet {replica_set.name}")
+        return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet {replica_set.name}")
     # | gone | yes | the ReplicaSet is the Deployment's | unpause |
     if deployment.settings["paused"]:
         write = patch(deployment, test("/spec/paused", True), {"op": "remove", "path": "/spec/paused"})
-        return Step(Action.PACE, deployment.name, write, before="paused", after="not paused any more")
+        return Step(Action.PACE, deployment.name, write, before="paused", after="no longer paused")
     if not (deployment.is_observed and deployment.updated == deployment.current == deployment.available == deployment.replicas):
         return Wait(f"{deployment.name} {deployment.available}/{deployment.replicas} available")
     # | gone | yes | all is well | forget what it was |
-    return _forget(request, "the Deployment has all", is_last=True)
+    return _forget(request, "the Deployment has all pods", is_last=True)
 
 
 def _forget(request: Request, why: str, is_last: bool) -> Step:

@@ -52,9 +52,9 @@ def resolved(request: Request, history: t.Sequence[Revision]) -> Request:
     An empty history is one that may not be seen.
     """
     if not history:
-        raise RolloutError("its history may not be seen", where=request.where,
+        raise RolloutError("its history cannot be read", where=request.where,
                            why="not allowed: list on controllerrevisions (apps)",
-                           next_command="ask for that in a Role of this namespace (see docs/permissions.md)")
+                           next_command="ask for that in a Role in this namespace (see docs/permissions.md)")
     there = next((it for it in history if it.number == request.to_revision), None)
     if there is None:
         raise refusals.no_such_revision(request, history, history[0].number)
@@ -71,7 +71,7 @@ def noted(kept: list[Json] | None, write: Write) -> list[Json] | None:
 
 def not_kept(why: str) -> str:
     """A warning: the update goes on without, as nothing of it depends on the history."""
-    return (f"the template of before is not kept, to_revision will not find it: {why} (see docs/permissions.md; "
+    return (f"the previous template is not kept, so to_revision will not find it: {why} (see docs/permissions.md; "
             f"revision_history_limit=0 asks for no history)")
 
 
@@ -100,7 +100,7 @@ def keep(request: Request, seen: SteppedObserved, primary: Controller, successor
     for it in seen.history:
         if it.owner_uid == survivor.uid and it not in stay:
             delete = Delete(it.name, {}, REVISION)
-            return Step(Action.RECORD, it.name, delete, after=f"revision {it.number} is forgotten")
+            return Step(Action.RECORD, it.name, delete, after=f"revision {it.number} is removed")
     return None
 
 

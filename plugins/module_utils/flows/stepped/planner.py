@@ -41,7 +41,7 @@ def plan(request: Request, seen: SteppedObserved) -> Decision:
         refuse_owned(request, seen.primary)
         if seen.primary.is_deleting and seen.successor and seen.successor.partner_uid == seen.primary.uid:
             # The rows below without the primary are about to hold.
-            return Wait(f"{seen.primary.name} is gone, which somebody deletes")
+            return Wait(f"{seen.primary.name} is gone (somebody is deleting it)")
         refusals.refuse_going_or_broken(request, seen.primary, seen.successor)
         refusals.refuse_successor(request, seen.primary)
     if seen.kubectl_left:
@@ -114,7 +114,7 @@ def _without_primary(request: Request, seen: SteppedObserved, successor: Control
         if not refusals.has_other_goal(request, successor, seen.wanted or {}) or handover.is_what_became_of(request, successor):
             return Done(f"{successor.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
-            f"it is gone, and {successor.name} has another template ({image_names(successor.images)})", where=request.where,
+            f"it is gone, and {successor.name} has a different template ({image_names(successor.images)})", where=request.where,
             next_command=dataclasses.replace(request, name=successor.name, next_name=None).command(),
         )
     raise NoSuchController(f"there is no such {request.kind}", where=request.where)
@@ -124,7 +124,7 @@ def _back(request: Request, seen: SteppedObserved) -> Decision:
     primary, successor = seen.primary, seen.successor
     # No primary: error, not found.
     if primary is None:
-        hint = f"its update had begun: {successor.name} is there ({image_names(successor.images)})" if successor else ""
+        hint = f"its update had begun: {successor.name} exists ({image_names(successor.images)})" if successor else ""
         raise NoSuchController(f"there is no such {request.kind}", where=request.where, why=hint,
                                next_command=request.command(State.UPDATED, successor.images) if successor else "")
     # The handover's first patch is the point of no return: from there it is finished, and the row below says the rest.
@@ -133,7 +133,7 @@ def _back(request: Request, seen: SteppedObserved) -> Decision:
     # No successor: error that suggests a new update, except that a rollback which has already ended is unchanged.
     if successor is None:
         if primary.is_marked or primary.last_rollout.get("outcome") == "rolled_back":
-            return _clean(seen, primary, "rolled_back") or Done(f"{primary.name} is rolled back already")
+            return _clean(seen, primary, "rolled_back") or Done(f"{primary.name} is already rolled back")
         raise refusals.nothing_to_roll_back(request, primary)
     refusals.refuse_stranger(request, primary, successor)
     if successor.is_deleting:
@@ -155,7 +155,7 @@ def _pause(primary: Controller, successor: Controller, target: int, desired: int
     if primary.paused != target:
         return Step(Action.ANNOTATE, primary.name, patch(primary, *annotate(primary, {PAUSED: str(target)})),
                     after=f"paused at {target} of {desired}", is_last=True)
-    return Done(f"{primary.name} is paused already: {successor.name} has {successor.available} of {desired} replicas")
+    return Done(f"{primary.name} is already paused: {successor.name} has {successor.available} of {desired} replicas")
 
 
 def _begin(request: Request, seen: SteppedObserved, primary: Controller) -> Step:
@@ -271,9 +271,9 @@ def _pace(request: Request, seen: SteppedObserved, desired: int) -> tuple[int, i
     surge, unavailable = budgets.pace(request, seen.budgets, desired)
     if surge == unavailable == 0 < desired:
         name = next(budget["metadata"]["name"] for budget in seen.budgets if not budgets.spare(budget, desired))
-        raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be missing, and max_surge "
-                           f"is 0: nothing could ever move", where=request.where,
-                           next_command="add max_surge=1 to the task: a new pod is then there before an old one goes")
+        raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable, and max_surge "
+                           f"is 0, so no pod could ever be replaced", where=request.where,
+                           next_command="add max_surge=1 to the task, so that a new pod is there before an old one goes")
     return surge, unavailable
 
 

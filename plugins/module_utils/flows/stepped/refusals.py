@@ -27,8 +27,8 @@ def refuse_going_or_broken(request: Request, primary: Controller, successor: Con
     if handover.is_closed(primary) and not primary.has_takeover and not (successor and successor.takeover):
         orphan = f"{request.kubectl} delete {request.kind.short} {successor.name} --cascade=orphan; " if successor else ""
         raise RolloutError(
-            f"somebody has removed the annotation {TAKEOVER} in the middle of a handover: its template is closed by "
-            f"the priority class {handover.CLOSED}, so that no pod that dies is replaced", where=request.where,
+            f"somebody removed the annotation {TAKEOVER} during a handover: its template is closed by the priority class "
+            f"{handover.CLOSED}, so pods that die are not replaced", where=request.where,
             next_command=f"{orphan}{request.kubectl} edit {request.kind.short} {primary.name}: when its status counts all pods, "
             f"remove priorityClassName from the template")
 
@@ -38,8 +38,8 @@ def refuse_what_cannot_have_them(request: Request, primary: Controller, template
     labels = template["metadata"].get("labels") or {}
     if not primary.kind.may_change_selector and (primary.has_expressions or not primary.selector.items() <= labels.items()):
         raise RolloutError(
-            "its selector cannot be changed, and does not match the new pods by their labels alone: give next_name, so that "
-            "another one takes its place, or another deployment_label_key where it is that label", where=request.where,
+            "its selector does not match the new pods and cannot be changed: give next_name to replace it with another "
+            "controller or, if the mismatch is the deployment label, another deployment_label_key", where=request.where,
             next_command=dataclasses.replace(request, next_name=name).command())
 
 
@@ -48,8 +48,9 @@ def refuse_other_goal(request: Request, successor: Controller, wanted: Json) -> 
     if has_other_goal(request, successor, wanted) or request.next_name not in (None, successor.name):
         raise another_update(request, successor)
     if request.label_key not in successor.selector:
-        raise RolloutError(f"the update in progress was begun with another deployment_label_key than {request.label_key}",
-                           where=request.where, next_command=f"look at the selector of {successor.name}, and name its key")
+        raise RolloutError(f"the update in progress was started with a deployment_label_key other than {request.label_key}",
+                           where=request.where,
+                           next_command=f"look up the key in the selector of {successor.name}, and give that one")
 
 
 def has_other_goal(request: Request, successor: Controller, wanted: Json) -> bool:
@@ -66,8 +67,8 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
              TAKEOVER: identity.canonical(handover.mark_for(request, successor, desired, primary.images)) + "x" * 36}
     size = sum(len(text.encode()) for pair in {**primary.annotations, **marks}.items() for text in pair)
     if size > ANNOTATIONS_LIMIT:
-        raise RolloutError(f"its annotations leave no room for those of the update: {size} bytes together, and the API server "
-                           f"takes {ANNOTATIONS_LIMIT}", where=request.where,
+        raise RolloutError(f"its annotations leave no room for those of the update: together they would have {size} bytes, "
+                           f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where,
                            next_command=f"remove some from it: {request.kubectl} get {request.kind.short} {primary.name} -o yaml")
 
 
@@ -75,14 +76,14 @@ def refuse_users_label(request: Request, primary: Controller) -> None:
     """A key that the user's own Service may select on is no key to write hashes to."""
     value = own_label(request, primary)
     if request.label_key != DEPLOYMENT_LABEL and value is not None and not identity.is_label_value(value):
-        raise RolloutError(f"the label {request.label_key}={value} is the controller's own: the update would give it another "
-                           f"value; choose another deployment_label_key", where=request.where)
+        raise RolloutError(f"the label {request.label_key}={value} is already in use, and the update would change its value: "
+                           f"choose another deployment_label_key", where=request.where)
 
 
 def refuse_successor(request: Request, primary: Controller) -> None:
     """Raise RolloutError where the user names the successor of another controller."""
     if primary.is_successor and primary.partner:
-        raise RolloutError(f"it is the next controller of an update of {primary.partner}: name that one", where=request.where,
+        raise RolloutError(f"it is the temporary successor of {primary.partner}: use name={primary.partner}", where=request.where,
                            next_command=dataclasses.replace(request, name=primary.partner).command())
 
 
@@ -94,10 +95,17 @@ def refuse_stranger(request: Request, primary: Controller, successor: Controller
     proven = (successor.partner and successor.partner_uid) or (primary.partner and primary.partner_uid)
     if proven and not contradicted:
         return
-    of = f"of a {successor.partner} with uid {successor.partner_uid}" if successor.partner else "of no update of " + primary.name
+    if successor.partner is None:
+        reason = f"it does not name {primary.name}"
+    elif successor.partner != primary.name:
+        reason = f"it was made for {successor.partner}"
+    elif successor.partner_uid != primary.uid:
+        reason = f"it was made for an earlier {primary.name}, with uid {successor.partner_uid or 'unknown'}"
+    else:
+        reason = f"{primary.name} names {primary.partner} with uid {primary.partner_uid}"
     raise RolloutError(
-        f"{successor.name} exists and is not this update's next controller: it is one {of}; it has {successor.replicas} replicas "
-        f"of {image_names(successor.images)}",
+        f"{successor.name} already exists and does not belong to this update ({reason}); it has {successor.replicas} replicas of "
+        f"{image_names(successor.images)}",
         where=request.where,
         next_command=f"{request.kubectl} get {request.kind.short} {successor.name} -o yaml (delete it only if its pods are "
         "not needed, or give another next_name)",
@@ -135,13 +143,14 @@ def interrupted_kubectl(request: Request, seen: SteppedObserved) -> RolloutError
     names, primary = ", ".join(seen.kubectl_left), seen.primary
     if primary is None:
         return RolloutError(
-            f"kubectl rolling-update was interrupted when it had deleted it: {names} has the pods and was to get its name",
+            f"kubectl rolling-update was interrupted after it had deleted this controller: {names} has the pods, "
+            f"and was about to be renamed",
             where=request.where,
             next_command=f"{request.kubectl} annotate rc {names} {KUBECTL_SOURCE}-   and update {names}")
     size = primary.annotations.get("kubectl.kubernetes.io/original-replicas", primary.replicas)
     return RolloutError(
-        f"kubectl rolling-update was interrupted: {names} holds a part of its pods; finish that with the same kubectl, or "
-        f"go back by hand",
+        f"kubectl rolling-update was interrupted: {names} has some of its pods: finish it with the same kubectl command, "
+        f"or go back by hand",
         where=request.where,
         next_command=f"{request.kubectl} scale rc {request.name} --replicas={size}; "
         f"{request.kubectl} delete rc {names}; {request.kubectl} annotate rc {request.name} "

@@ -125,7 +125,7 @@ def test_a_pause_stands_at_its_number_and_goes_on_from_there():
     half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
     assert go(CANARY, it) == ["update", "pace", "annotate"]
     assert sizes(it) == {"v1": 9, "v2": 1} and primary(it).paused == 1 and primary(it).settings["paused"]
-    assert "paused already" in decide(CANARY, it).message
+    assert "already paused" in decide(CANARY, it).message
     assert go(half, it) == ["pace"] * 5 + ["annotate"]
     it.settle()
     assert sizes(it) == {"v1": 5, "v2": 5}
@@ -137,7 +137,7 @@ def test_a_pause_stands_at_its_number_and_goes_on_from_there():
 def test_a_pause_at_fewer_than_there_are_changes_nothing():
     it = cluster(10)
     go(dataclasses.replace(CANARY, pause_at=Size(4)), it)
-    assert decide(CANARY, it) == Done(f"foo is paused already: {primary_successor(it)} has 4 of 10 replicas")
+    assert decide(CANARY, it) == Done(f"foo is already paused: {primary_successor(it)} has 4 of 10 replicas")
 
 
 def primary_successor(it):
@@ -148,7 +148,7 @@ def test_a_pause_of_an_update_that_goes_on_already_is_refused():
     it = cluster()
     go(UPDATE, it, until="update")
     it.settle()
-    with pytest.raises(RolloutError, match="pause_at comes too late"):
+    with pytest.raises(RolloutError, match="it is too late for pause_at"):
         decide(CANARY, it)
 
 
@@ -168,7 +168,7 @@ def test_a_rollback_restores_all_and_has_nothing_to_do_the_second_time():
     go(CANARY, it)
     assert go(BACK, it) == ["update", "annotate"]
     assert sizes(it) == {"v1": 3, "v2": 0} and primary(it).settings == before
-    assert decide(BACK, it) == Done("foo is rolled back already")
+    assert decide(BACK, it) == Done("foo is already rolled back")
 
 
 @pytest.mark.parametrize("request_, words", [
@@ -188,7 +188,7 @@ def test_an_edit_in_between_is_refused_with_its_image_and_can_be_undone():
     it.items["foo"]["spec"]["template"] = template("myimage:v9")
     it.items["foo"]["metadata"]["generation"] += 1
     it.settle()
-    with pytest.raises(RolloutError, match=r"to myimage:v9 .* Somebody else has begun it in the middle of an update to myimage:v2"):
+    with pytest.raises(RolloutError, match=r"to myimage:v9 .* Somebody else began it during an update to myimage:v2"):
         decide(UPDATE, it)
     go(BACK, it)
     assert sizes(it)["v1"] == 3 and primary(it).settings["strategy"] == STRATEGY
@@ -211,7 +211,7 @@ def test_a_restart_that_was_interrupted_goes_on():
 
 
 def test_one_that_somebody_has_paused_is_refused():
-    with pytest.raises(RolloutError, match="it is paused, and not by an update of this collection"):
+    with pytest.raises(RolloutError, match="it is paused, and not by this collection"):
         decide(UPDATE, cluster(paused=True))
 
 
@@ -247,7 +247,7 @@ def test_back_to_a_revision_after_the_update_has_ended():
     go(V3, it)
     assert go(to_revision(1), it) == ["update", "annotate"]
     assert sizes(it) == {"v1": 3, "v2": 0, "v3": 0} and record(it)["outcome"] == "rolled_back"
-    assert decide(to_revision(1), it) == Done("foo is rolled back to revision 1 already")
+    assert decide(to_revision(1), it) == Done("foo is already rolled back to revision 1")
     assert decide(to_revision(4), it) == Done("foo already has the template of revision 4")
 
 
@@ -264,10 +264,10 @@ def test_a_revision_that_is_not_there_is_told_with_those_that_are():
     go(UPDATE, it)
     with pytest.raises(RolloutError) as caught:
         decide(to_revision(7), it)
-    assert caught.value.what == "there is no revision 7 of it" and caught.value.why == "there are: 2 (myimage:v2), 1 (myimage:v1)"
+    assert caught.value.what == "it has no revision 7" and caught.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)"
     with pytest.raises(RolloutError) as caught:
         decide(BACK, it)
-    assert caught.value.what.endswith("before it had revision 1, myimage:v1") and "to_revision=1" in caught.value.next_command
+    assert caught.value.what.endswith("the previous revision is 1 (myimage:v1)") and "to_revision=1" in caught.value.next_command
 
 
 def scaler(frozen=False):

@@ -67,7 +67,7 @@ class World:
 def test_all_steps_in_their_order():
     world = World()
     assert world.go() == ALL
-    assert world.decide() == Done("foo is a Deployment already")
+    assert world.decide() == Done("foo is already a Deployment")
 
 
 def test_what_the_deployment_is_made_of():
@@ -207,15 +207,15 @@ def test_a_controller_that_changes_before_there_is_a_replica_set_is_looked_at_an
 def test_a_controller_that_comes_back_is_refused():
     world = after("delete ReplicationController")
     world.becomes(rc(replicas=2, uid="another"))
-    with pytest.raises(RolloutError, match="somebody has created it again"):
+    with pytest.raises(RolloutError, match="it was created again"):
         world.decide()
 
 
 @pytest.mark.parametrize("item, words", [
-    (old(), "an update of it is in progress"),
+    (old(), "an update is in progress"),
     (rc(deletionTimestamp="now"), "it is being deleted"),
     (rc(ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x", "controller": True}]),
-     "it is controlled by DeploymentConfig/foo, which would make another one"),
+     "it is controlled by DeploymentConfig/foo, which would create another one"),
 ], ids=["an update", "a deletion", "an owner"])
 def test_what_cannot_be_migrated(item, words):
     with pytest.raises(RolloutError, match=words):
@@ -232,7 +232,7 @@ def test_an_owner_is_released_on_request():
 def test_a_deployment_of_that_name_that_is_there_already():
     there = {"kind": "Deployment", "metadata": {"name": "foo", "uid": "d"},
              "spec": {"template": rc()["spec"]["template"], "selector": {}, "strategy": {}}}
-    with pytest.raises(RolloutError, match="there is a Deployment foo already, which is none of this migration"):
+    with pytest.raises(RolloutError, match="a Deployment named foo already exists and does not belong to this migration"):
         World(Deployment=there).decide()
 
 

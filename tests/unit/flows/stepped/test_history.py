@@ -127,7 +127,7 @@ def test_back_to_a_revision_and_it_is_not_kept_twice():
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
     assert world.history() == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
     assert not world.roll(**back_to(1))["changed"] and not world.roll(**back_to(4))["changed"]
-    assert recorded(world.roll(**v(2))) == ["myimage:v1 as revision 4", "revision 1 is forgotten"]
+    assert recorded(world.roll(**v(2))) == ["myimage:v1 as revision 4", "revision 1 is removed"]
     assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
     assert len(world.cluster.kept) == 3
 
@@ -153,7 +153,7 @@ def test_a_history_of_none_asks_for_nothing_and_writes_nothing():
                          ids=["update", "back", "update, next_name", "back, next_name"])
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_write_the_same_task_ends_with_the_same_history(wish, after):
-    """With a limit of 1, so that one is forgotten on the way, but never the one that is gone back to."""
+    """With a limit of 1, so that one is removed on the way, but never the one that is gone back to."""
     wish = {**wish, "revision_history_limit": 1}
 
     def begun():
@@ -256,7 +256,7 @@ def test_a_revision_that_is_not_there_is_told_with_those_that_are():
     with pytest.raises(RolloutError) as caught:
         world.roll(**back_to(7))
 
-    assert caught.value.what == "there is no revision 7 of it" and caught.value.why == "there are: 2 (myimage:v2), 1 (myimage:v1)"
+    assert caught.value.what == "it has no revision 7" and caught.value.why == "it has: 2 (myimage:v2), 1 (myimage:v1)"
     assert "to_revision=2" in caught.value.next_command
 
 
@@ -278,14 +278,14 @@ def test_without_permission_an_update_works_and_one_warning_says_so(hindrance):
 
     assert world.images() == {"foo": "myimage:v2"} and recorded(result) == []
     (warning,) = result["warnings"]
-    assert warning.startswith("the template of before is not kept") and world.denied in warning
+    assert warning.startswith("the previous template is not kept") and world.denied in warning
 
 
 def test_what_may_not_be_seen_cannot_be_gone_back_to():
     world = World(rc())
     world.may_list = False
 
-    with pytest.raises(RolloutError, match="its history may not be seen"):
+    with pytest.raises(RolloutError, match="its history cannot be read"):
         world.roll(**back_to(1))
 
 

@@ -95,13 +95,13 @@ FORWARD = {
         (paused(AT_TWO), [old(1), new(2)], ("annotate", "foo", None, "paused at 2 of 3")),
     "pause_at: the same again is unchanged":
         (paused(AT_TWO), [old(1, marks=PAUSED_AT["2"]), new(2)],
-         ("done", f"foo is paused already: {SUCCESSOR} has 2 of 3 replicas")),
+         ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
     "pause_at: fewer than there are is where it stands":
         (paused(Size(1)), [old(1, marks=PAUSED_AT["2"]), new(2)],
-         ("done", f"foo is paused already: {SUCCESSOR} has 2 of 3 replicas")),
+         ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
     "pause_at: somebody scaled foo down in the pause, that is respected":
         (paused(AT_TWO), [old(0, marks=PAUSED_AT["2"]), new(2)],
-         ("done", f"foo is paused already: {SUCCESSOR} has 2 of 3 replicas")),
+         ("done", f"foo is already paused: {SUCCESSOR} has 2 of 3 replicas")),
     "pause_at: a higher one goes on, without the mark":
         (paused(AT_TWO), [old(2, marks=PAUSED_AT["1"]), new(1)], ("annotate", "foo", 0, "updating, 0 desired")),
     "pause_at: none any more, goes on without the mark":
@@ -142,7 +142,7 @@ FORWARD = {
     "yes, yes, next is being deleted: wait":
         (UPDATE, [old(0), new(3, deletionTimestamp=NOW)], ("wait", f"{SUCCESSOR} is gone")),
     "yes, yes, somebody deletes foo: wait until one of the rows without foo holds":
-        (UPDATE, [old(2, deletionTimestamp=NOW), new(1)], ("wait", "foo is gone, which somebody deletes")),
+        (UPDATE, [old(2, deletionTimestamp=NOW), new(1)], ("wait", "foo is gone (somebody is deleting it)")),
     "yes, yes, next's uid not yet on foo: fill it in":
         (UPDATE, [old(marks={marks.PARTNER_UID: None}), new()], ("annotate", "foo", 0, "updating, 0 desired")),
     "yes, yes, foo has lost all its marks: they are repaired":
@@ -216,7 +216,7 @@ BACKWARD = {
     "no next, and foo has shrunk before it was lost: its size of before comes first":
         (BACK, [old(1)], ("restore", "foo", 1, 3)),
     "no next: a rollback which has already ended is unchanged":
-        (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})], ("done", "foo is rolled back already")),
+        (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})], ("done", "foo is already rolled back")),
     "next_name given: the same":
         (KEPT_BACK, [foo_of_bar(3, 3), bar(0, 0)], ("delete", "bar", 0, None)),
     "without next_name, of an update that had one: found by the mark":
@@ -235,11 +235,13 @@ def test_back(request_, items, expected):
 
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
-NOT_SUCCESSOR = "exists and is not this update's next controller: it is one of"
+NOT_SUCCESSOR = "already exists and does not belong to this update"
 DELETE = "kubectl -n default get rc {0} -o yaml (delete it only if its pods are not needed, or give another next_name)"
 OWNED = {"ownerReferences": [{"kind": "DeploymentConfig", "name": "web", "controller": True}]}
 LEFT_BY_KUBECTL = {"kubectl.kubernetes.io/next-controller-id": "bar", "kubectl.kubernetes.io/original-replicas": "4"}
 
+UNMARKED = (f"somebody removed the annotation {marks.TAKEOVER} during a handover: its template is closed by the priority class "
+            f"{CLOSED}, so pods that die are not replaced")
 REPAIR = "when its status counts all pods, remove priorityClassName from the template"
 
 
@@ -256,25 +258,30 @@ REFUSED = {
          "update DeploymentConfig/web instead"),
     "next is named as foo: the name to give":
         (dataclasses.replace(UPDATE, name=SUCCESSOR), [old(), new()],
-         "it is the next controller of an update of foo: name that one", "", f"{ROLL} 'name=foo image=myimage:v2'"),
+         "it is the temporary successor of foo: use name=foo", "", f"{ROLL} 'name=foo image=myimage:v2'"),
     "yes, yes, foo has another uid: it was created anew":
         (UPDATE, [old(uid="another"), new()],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} a foo with uid uid of foo; it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (it was made for an earlier foo, with uid uid of foo); "
+         f"it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next has another uid: it was created anew":
         (UPDATE, [old(), new(2, uid="another")],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} a foo with uid uid of foo; it has 2 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (foo names {SUCCESSOR} with uid uid of {SUCCESSOR}); "
+         f"it has 2 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next is the partner of another one":
         (UPDATE, [old(), new(marks={marks.PARTNER: "baz"})],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} a baz with uid uid of foo; it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (it was made for baz); "
+         f"it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next has no marks: a stranger has the name that the user gave":
-        (KEPT, [rc(), rc("bar", 2, "other:v1")], f"bar {NOT_SUCCESSOR} no update of foo; it has 2 replicas of other:v1", "",
+        (KEPT, [rc(), rc("bar", 2, "other:v1")], f"bar {NOT_SUCCESSOR} (it does not name foo); it has 2 replicas of other:v1", "",
          DELETE.format("bar")),
     "yes, yes, next has no marks: a stranger has the name that next would get":
         (UPDATE, [rc(), rc(SUCCESSOR, 2, "other:v1")],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} no update of foo; it has 2 replicas of other:v1", "", DELETE.format(SUCCESSOR)),
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (it does not name foo); "
+         f"it has 2 replicas of other:v1", "", DELETE.format(SUCCESSOR)),
     "yes, yes, back: next has another uid":
         (BACK, [old(), new(uid="another")],
-         f"{SUCCESSOR} {NOT_SUCCESSOR} a foo with uid uid of foo; it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
+         f"{SUCCESSOR} {NOT_SUCCESSOR} (foo names {SUCCESSOR} with uid uid of {SUCCESSOR}); "
+         f"it has 0 replicas of myimage:v2", "", DELETE.format(SUCCESSOR)),
     "yes, yes, next's template is not the wanted one: another update is in progress":
         (V3, [old(2), new(1)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
@@ -292,22 +299,20 @@ REFUSED = {
     "back, no foo: not found":
         (BACK, [], "there is no such ReplicationController", "", ""),
     "back, no foo but its next: not found, and that is said":
-        (BACK, [new(3)], "there is no such ReplicationController", f"its update had begun: {SUCCESSOR} is there (myimage:v2)",
+        (BACK, [new(3)], "there is no such ReplicationController", f"its update had begun: {SUCCESSOR} exists (myimage:v2)",
          f"{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "foo is being deleted":
         (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
          "kubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}' if it does not go"),
     "foo's template is closed and the mark of the handover is gone":
-        (BACK, [closed()], f"somebody has removed the annotation {marks.TAKEOVER} in the middle of a handover: its template "
-         f"is closed by the priority class {CLOSED}, so that no pod that dies is replaced", "",
+        (BACK, [closed()], UNMARKED, "",
          f"kubectl -n default edit rc foo: {REPAIR}"),
     "foo's template is closed, the mark of the handover is gone, and next is there":
-        (BACK, [closed(), new(3)], f"somebody has removed the annotation {marks.TAKEOVER} in the middle of a handover: its "
-         f"template is closed by the priority class {CLOSED}, so that no pod that dies is replaced", "",
+        (BACK, [closed(), new(3)], UNMARKED, "",
          f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan; kubectl -n default edit rc foo: {REPAIR}"),
     "yes, -, else: the deployment label's key is one that the user has given a value":
         (COLORED, [colored("blue")],
-         "the label kubernetes.io/color=blue is the controller's own: the update would give it another value; choose another "
+         "the label kubernetes.io/color=blue is already in use, and the update would change its value: choose another "
          "deployment_label_key", "", ""),
     "-, yes, next is foo's partner, another image wanted":
         (V3, [new(3)],
@@ -323,20 +328,21 @@ REFUSED = {
          f"{ROLL} 'name=foo image=myimage:v2 container=web'   or   {ROLL} 'name=foo next_name=bar state=rolled_back'"),
     "-, yes, next is foo's partner, begun with another label key":
         (COLORED, [new(3)],
-         "the update in progress was begun with another deployment_label_key than kubernetes.io/color", "",
-         f"look at the selector of {SUCCESSOR}, and name its key"),
+         "the update in progress was started with a deployment_label_key other than kubernetes.io/color", "",
+         f"look up the key in the selector of {SUCCESSOR}, and give that one"),
     "yes, yes, another update is in progress that no command with images would resume":
         (V3, [old(2), new_with_more_than_an_image()],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
          f"the task that began it   or   {ROLL} 'name=foo state=rolled_back'"),
     "kubectl rolling-update was interrupted when foo was deleted already: nothing is to be deleted then":
         (UPDATE, [rc("bar", 3, annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})],
-         "kubectl rolling-update was interrupted when it had deleted it: bar has the pods and was to get its name", "",
+         "kubectl rolling-update was interrupted after it had deleted this controller: bar has the pods, and was about to be "
+         "renamed", "",
          "kubectl -n default annotate rc bar kubectl.kubernetes.io/update-source-id-   and update bar"),
     "an interrupted kubectl rolling-update":
         (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), rc("bar", 1)],
-         "kubectl rolling-update was interrupted: bar holds a part of its pods; finish that with the same kubectl, or go back "
-         "by hand", "",
+         "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the same kubectl command, or "
+         "go back by hand", "",
          "kubectl -n default scale rc foo --replicas=4; kubectl -n default delete rc bar; kubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
 }
@@ -397,7 +403,7 @@ def test_a_whole_update_ends_with_the_handover():
         ("annotate", "foo", 0, "updating, 0 desired"),
         ("scale", SUCCESSOR, 0, 1), ("scale", "foo", 2, 1), ("scale", SUCCESSOR, 1, 2), ("scale", "foo", 1, 0),
         ("rename", "foo", V1, V2),
-        ("annotate", SUCCESSOR, None, "no pod is made for it any more"),
+        ("annotate", SUCCESSOR, None, "no more pods are created for it"),
         ("hand over", SUCCESSOR, 2, "foo"),
         ("delete", SUCCESSOR, 0, None),
         ("annotate", "foo", "taking over", "updated"),
@@ -428,7 +434,7 @@ def test_a_whole_rollback_trades_places_and_ends_without_next():
         ("scale", "foo", 1, 2), ("scale", SUCCESSOR, 2, 1), ("scale", "foo", 2, 3), ("scale", SUCCESSOR, 1, 0),
         ("delete", SUCCESSOR, 0, None),
         ("annotate", "foo", "3 desired", "rolled_back"),
-        ("done", "foo is rolled back already"),
+        ("done", "foo is already rolled back"),
     ]
     assert items.keys() == {"foo"}
     assert annotations(items) == {marks.LAST_ROLLOUT: record("rolled_back", "myimage:v2", "myimage:v1")}
@@ -772,7 +778,7 @@ def test_a_controller_without_pods_is_deleted_if_nothing_about_it_has_changed(re
 
 
 def test_the_command_after_an_ended_update_is_one_that_is_accepted():
-    with pytest.raises(NoSuchController, match=r"it is gone, and bar has another template \(myimage:v2\)") as refused:
+    with pytest.raises(NoSuchController, match=r"it is gone, and bar has a different template \(myimage:v2\)") as refused:
         decide(dataclasses.replace(V3, next_name="bar"), rc("bar", image="myimage:v2"))
 
     assert refused.value.next_command == f"{ROLL} 'name=bar image=myimage:v3'"
@@ -809,9 +815,9 @@ FROZEN = scaler({"behavior": None, "minReplicas": 2})
 
 @pytest.mark.parametrize("request_, items, autoscaler, expected", [
     (UPDATE, [rc()], scaler(), ("annotate", "foo", None, f"partner {SUCCESSOR}")),
-    (UPDATE, [old(), new()], scaler(), ("freeze", "hpa", "at work", "does nothing while the update lasts")),
+    (UPDATE, [old(), new()], scaler(), ("freeze", "hpa", "at work", "does nothing during the update")),
     (UPDATE, [old(), new()], FROZEN, ("scale", SUCCESSOR, 0, 1)),
-    (UPDATE, [old(0), new(3)], scaler(), ("freeze", "hpa", "at work", "does nothing while the update lasts")),
+    (UPDATE, [old(0), new(3)], scaler(), ("freeze", "hpa", "at work", "does nothing during the update")),
     (UPDATE, [old(image="myimage:v2")], FROZEN, ("restore", "hpa", "does nothing", "at work")),
     (UPDATE, [old(image="myimage:v2")], scaler(), ("annotate", "foo", "0 desired", "no update in progress")),
     (UPDATE, [rc(image="myimage:v2")], scaler(), ("done", "foo already has the wanted template")),
@@ -851,7 +857,7 @@ def test_no_fewer_pods_than_a_budget_wants(spec, expected):
 def test_a_budget_that_lets_nothing_go_and_no_surge_is_refused():
     request = dataclasses.replace(UPDATE, max_surge=Size(0), max_unavailable=Size(1))
 
-    with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 3 pods to be missing") as refused:
+    with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 3 pods to be unavailable") as refused:
         decide(request, old(3), new(0), budgets=(budget(maxUnavailable=0),))
 
     assert "max_surge=1" in refused.value.next_command

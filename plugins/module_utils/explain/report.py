@@ -120,6 +120,11 @@ def line(step: Step) -> str:
     return f"{step.action} {step.name}: {change}"
 
 
+def enough(steps: int, following: Step) -> str:
+    """The end of a task with max_steps."""
+    return f"{steps} steps were taken; the next one would be: {line(following)}"
+
+
 def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
     """One line of progress while there is nothing to do: the sizes, and why pods do not become available, where that is known.
 

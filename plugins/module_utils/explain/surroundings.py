@@ -94,7 +94,7 @@ class _Update(t.NamedTuple):
 
 
 def _services(update: _Update) -> t.Iterator[str]:
-    """Services that select the present pods and not the next ones, or the other way round."""
+    """Services that select the current pods and not the new ones, or the other way round."""
     key = update.request.label_key
     for service in _with_selector(update.around.services):
         name, selector = _name(service), _map(service, "spec", "selector")

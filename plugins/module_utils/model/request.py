@@ -98,6 +98,10 @@ class Request:
         """Whether only the API server can tell what the wanted template looks like when stored (by a dry run)."""
         return self.state.changes_template and (self.template is not None or self.definition is not None)
 
+    def to_go_back(self) -> Request:
+        """The same task, to undo what it has begun, however long that takes."""
+        return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None, revision=None, timeout=None, max_steps=None)
+
     def applied_to(self, template: Json) -> Json:
         """The wanted template for a change that needs no server: images, or a restart.
 

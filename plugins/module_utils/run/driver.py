@@ -10,6 +10,7 @@ of the loop. What is kept here is only for the report and for the end of every w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing as t
 
@@ -20,7 +21,6 @@ from ..flows import autoscaler
 from ..flows.flow import Flow, Memory, Standing
 from ..model.errors import NoSuchController, RolloutError, RolloutFailed
 from ..model.fields import Json
-from ..model.kinds import State
 from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import AUTOSCALER, Action, Done, HandOver, Step, Wait
@@ -84,7 +84,6 @@ class _Run:
         self.memory = Memory(who=who())
         self.start: Observed | None = None
         self.attempts = Attempts()
-        self.scaled = 0
         self.has_grown = False
 
     def to_the_end(self) -> Json:
@@ -97,6 +96,10 @@ class _Run:
             self.observe()
             self.chronicle.record_failure(error.what)
             raise self.with_progress(error) from error.__cause__
+        except RolloutError:
+            with contextlib.suppress(RolloutError):  # the first error is the one to tell
+                self.restore_autoscaler()
+            raise
 
     def loop(self, only_look: bool = False) -> Json | None:
         try:
@@ -118,11 +121,10 @@ class _Run:
                     self.begin(seen)
                 elif isinstance(decision, Wait):
                     self.wait(seen, decision)
-                elif self.request.max_steps and self.scaled >= self.request.max_steps:
-                    if lacking := self.standing(seen).lacking:
-                        self.wait(seen, Wait(lacking))
-                        continue
-                    return self.result(seen, f"{self.scaled} steps were taken; the next one would be: {report.line(decision)}")
+                elif self.request.max_steps and self.attempts.scaled >= self.request.max_steps:
+                    if not (lacking := self.standing(seen).lacking):
+                        return self.result(seen, report.enough(self.attempts.scaled, decision))
+                    self.wait(seen, Wait(lacking))
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe())
         except NoSuchController as error:
@@ -199,7 +201,6 @@ class _Run:
         if step.warning and step.warning not in self.memory.warnings:
             self.memory.warnings.append(step.warning)
         self.attempts.taken(step)
-        self.scaled += step.action is Action.SCALE
         self.chronicle.tell(step)
         self.chronicle.record(step, may_wait=self.standing(self.memory.seen).is_past_return)
         return True
@@ -208,14 +209,14 @@ class _Run:
         """Whether it has landed, and how much of it. Raises RolloutError."""
         if not isinstance(step.write, HandOver):
             return self.gateway.write(step.write), step
-        count = self.gateway.hand_over(step.write, self.may_go_on)
+
+        def may_go_on() -> bool:
+            self.lease.keep()
+            return not self.stop()
+
+        count = self.gateway.hand_over(step.write, may_go_on)
         self.memory.handed_over(self.clock.monotonic(), is_whole=count == len(step.write.pods))
         return count > 0, dataclasses.replace(step, before=count)
-
-    def may_go_on(self) -> bool:
-        """Asked several times a second in the middle of a long write."""
-        self.lease.keep()
-        return not self.stop()
 
     def wait(self, seen: Observed, wait: Wait) -> None:
         """Wait for the cluster to move; raises RolloutFailed as Patience does."""
@@ -230,8 +231,7 @@ class _Run:
             return
         error.next_command = next_commands(self.request, error)
         self.chronicle.say(f"{error.what}: rolling back")
-        self.request = dataclasses.replace(self.request, state=State.ROLLED_BACK, to_revision=None, revision=None, timeout=None,
-                                           max_steps=None)
+        self.request = self.request.to_go_back()
         self.patience.begin_anew()
         self.attempts = Attempts()
         try:
@@ -242,7 +242,7 @@ class _Run:
 
     def restore_autoscaler(self) -> None:
         """Nobody may come to go on with the update: better an autoscaler that meddles than none for long."""
-        scaler = self.observe().autoscaler
+        scaler = self.observe().autoscaler if self.memory.has_begun and not self.lease.is_lost else None
         if scaler and autoscaler.is_frozen(scaler):
             step = autoscaler.restore(scaler)
             if self.gateway.write(step.write):

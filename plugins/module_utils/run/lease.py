@@ -83,6 +83,8 @@ class Lease:
         self._process = Process.mine()
         self._held: Json | None = None
         self._renewed_at = 0.0
+        #: Somebody else has it, who took this task for dead.
+        self.is_lost = False
 
     def take(self) -> None:
         """Get hold of it; lock_timeout is how many seconds to wait for a holder that is alive.
@@ -134,7 +136,7 @@ class Lease:
             if self._put(found):
                 return
             found = self._gateway.lease(self._name)
-        self._held = None
+        self._held, self.is_lost = None, True
         raise RolloutError(
             f"stopped: {_holder(found or {})} took over, because this task had not renewed its Lease for {DURATION} s",
             where=self._request.where, next_command=self._request.command())

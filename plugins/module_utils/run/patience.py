@@ -17,7 +17,7 @@ from ..flows.flow import Standing
 from ..model.errors import RolloutError, RolloutFailed
 from ..model.kinds import State
 from ..model.request import Request
-from ..model.steps import Step
+from ..model.steps import Action, Step
 from .clock import Clock, Intervals
 
 #: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
@@ -34,6 +34,8 @@ class Attempts:
     def __init__(self) -> None:
         self._times: collections.Counter[tuple] = collections.Counter()
         self._refused = 0
+        #: Changes of a size.
+        self.scaled = 0
 
     @property
     def different(self) -> int:
@@ -50,6 +52,7 @@ class Attempts:
     def taken(self, step: Step) -> None:
         self._times[_key(step)] += 1
         self._refused = 0
+        self.scaled += step.action is Action.SCALE
 
     def refused(self, request: Request, step: Step) -> None:
         """Raise RolloutError where that never ends."""

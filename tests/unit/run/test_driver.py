@@ -16,9 +16,11 @@ from clusters import Cluster, fails, troubled
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import LOOK_AT_PODS_AGAIN
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, HandOver, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, Delete, HandOver, Patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT
@@ -506,3 +508,44 @@ def test_a_stop_during_a_pause_is_the_end_of_writing():
                     stop=lambda: "SIGTERM" if cluster.clock.now > 1010 else "")
 
     assert all(at <= 1010 for at, _write in cluster.writes)
+
+
+class Scaled(Cluster):
+    """foo has an autoscaler, and somebody's policy denies each change of a size."""
+
+    def __init__(self, *items):
+        super().__init__(*items)
+        target = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
+        self.scaler = {"metadata": {"name": "hpa", "uid": "u"}, "spec": {"minReplicas": 2, "scaleTargetRef": target}}
+
+    def objects(self, resource):
+        return [self.scaler] if resource == "horizontalpodautoscalers" else []
+
+    def write(self, write):
+        if write.kind == AUTOSCALER:
+            self.scaler = patched(self.scaler, write)
+            return True
+        if isinstance(write, Patch) and any(each["path"] == "/spec/replicas" and each["op"] == "add" for each in write.operations):
+            raise RolloutError("denied by a policy")
+        return super().write(write)
+
+
+def test_an_autoscaler_is_at_work_again_when_a_step_is_denied():
+    cluster = Scaled(rc())
+    before = cluster.scaler
+
+    error = cluster.refusal()
+
+    assert error.what == "denied by a policy" and cluster.scaler["spec"] == before["spec"]
+    assert [step["action"] for step in error.progress["steps"]][-2:] == ["freeze", "restore"]
+
+
+def test_an_autoscaler_is_the_new_holder_s_when_the_lease_is_lost():
+    """Two tasks would undo each other's change of it; and the first error is the one that is told."""
+    cluster = Scaled(rc())
+    cluster.put_lease = lambda lease: None if cluster.scaler["spec"].get("behavior") else {**lease, "metadata": {
+        **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
+    cluster.lease = lambda name: {"metadata": {"name": name}, "spec": {"holderIdentity": "somebody else"}}
+    cluster.write = lambda write: cluster.clock.sleep(60) or Scaled.write(cluster, write)
+
+    assert "somebody else" in cluster.refusal().what and cluster.scaler["spec"]["behavior"]

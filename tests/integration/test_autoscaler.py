@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, dies, eventually, manifest, role
+from test_admission import policy
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
@@ -213,3 +214,23 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
         assert kinds == {"ReplicationController", "ControllerRevision", "Pod"}
     except (RolloutError, ApiException) as error:
         assert "somebody else keeps undoing" in str(error)
+
+
+def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
+    """Whoever runs into a policy goes home: the autoscaler must not be left frozen. The same task goes on when the policy is gone."""
+    def is_denied():
+        try:
+            path = namespace._path("replicationcontrollers", "foo") + "?dryRun=All"
+            namespace._call("PATCH", path, {"spec": {"replicas": 3}}, "application/merge-patch+json")
+        except ApiException as error:
+            return "denied request" in error.reason
+        return False
+
+    rule = "object.spec.replicas == oldObject.spec.replicas"
+    same_size = {"validations": [{"expression": rule, "message": "not on a Saturday"}]}
+    with policy(namespace, "validating", ["UPDATE"], same_size, is_denied), pytest.raises(RolloutError, match="was refused"):
+        update(namespace)
+
+    assert spec(namespace) == scaler
+    update(namespace)
+    assert spec(namespace) == scaler and namespace.rcs() == ["foo"]

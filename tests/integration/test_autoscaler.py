@@ -217,7 +217,7 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
 
 
 def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
-    """Whoever runs into a policy goes home: the autoscaler must not be left frozen. The same task goes on when the policy is gone."""
+    """Whoever runs into a policy goes home: it must not be left frozen. The same task goes on when the policy is gone."""
     def is_denied():
         try:
             path = namespace._path("replicationcontrollers", "foo") + "?dryRun=All"

@@ -549,10 +549,10 @@ failure:
       description: The object that it failed on, or an empty text.
       type: str
     why:
-      description: The reason, in the cluster's own words, or an empty text.
+      description: The reason, in the cluster's own words, or an empty text. Several reasons are on lines of their own.
       type: str
     next_command:
-      description: What to type next, or an empty text.
+      description: What to type next, or an empty text. Each command is on a line of its own.
       type: str
     causes:
       description: Why pods do not become available, the most significant cause first. Empty if the task failed for another reason.

@@ -382,7 +382,8 @@ def write(outcomes: dict[Row, Outcome], kubeconfig: str) -> None:
         cause = it.cause(row.kind)
         shown, failed = (f"{max(0, at - it.visible_at):.1f} s" for at in (it.shown_at(row.tells), it.ended_at))
         told = Cause(**{key: value for key, value in cause.items() if key != "log"}).sentence
-        cells = [row.cause, shown, failed if row.is_fatal else f"{failed} (deadline)", told, cause["suggestion"]]
+        advice = re.sub(r"(?<!:)\n", "; ", cause["suggestion"]).replace("\n", " ")
+        cells = [row.cause, shown, failed if row.is_fatal else f"{failed} (deadline)", told, advice]
         lines.append("| " + " | ".join(without_chance(each, it.namespace).replace("|", "\\|") for each in cells) + " |")
     introduction = DOCUMENT.read_text(encoding="utf-8").partition(HEADING)[0]
     DOCUMENT.write_text(f"{introduction}{HEADING}\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
@@ -401,7 +402,8 @@ def test_the_cause_is_told(row, outcomes):
     cause = it.cause(row.kind)
     assert cause["is_fatal"] == row.is_fatal
     assert any(name in cause["place"] for name in it.names - {"foo"}) and cause["place"].endswith(row.place)
-    assert cause["suggestion"] and cause["suggestion"] in it.error.message and cause["message"] in it.error.message
+    lines = [line.strip() for line in it.error.message.splitlines()]
+    assert cause["suggestion"] and set(cause["suggestion"].splitlines()) <= set(lines) and cause["message"] in it.error.message
     assert it.shown_at(row.tells) - it.visible_at < TO_SHOW + it.lag
     assert ("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s") in it.error.what
     assert it.ended_at - it.visible_at < (GRACE if row.is_fatal else DEADLINE) + TO_FAIL + it.lag

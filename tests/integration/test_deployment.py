@@ -149,7 +149,7 @@ def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
     with pytest.raises(RolloutError) as caught:
         roll(namespace)
     assert "another update is in progress: to myimage:v3" in caught.value.what
-    assert "in the middle of an update to myimage:v2" in caught.value.what
+    assert "during an update to myimage:v2" in caught.value.what
     assert namespace.command(kind="Deployment", image="myimage:v3", container="web") in caught.value.next_command
     assert namespace.deployment()["spec"]["paused"]
 

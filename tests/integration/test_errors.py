@@ -38,11 +38,11 @@ def test_no_such_controller_says_what_else_has_that_name(namespace):
 
     message = f"ReplicationController {namespace.name}/foo: there is no such ReplicationController"
 
-    there_is = f"{message}: there is a Deployment foo (kind=Deployment)"
-    assert refused(namespace, image="myimage:v2").message == f"{there_is}."
+    there_is = f"{message}.\nReason: there is a Deployment foo (kind=Deployment)"
+    assert refused(namespace, image="myimage:v2").message == there_is
 
     namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}], "look-at-daemonsets")
-    assert refused(namespace, image="myimage:v2").message == f"{there_is} and a DaemonSet foo."
+    assert refused(namespace, image="myimage:v2").message == f"{there_is} and a DaemonSet foo"
 
 
 def test_a_namespace_that_is_not_there_is_named(namespace):

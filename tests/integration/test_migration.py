@@ -42,7 +42,7 @@ def test_the_pods_are_the_same(allowed, replicas):
 
     again = migrate(allowed)
     assert uids(allowed.pods()) == before and not observer.new and not observer.deleted and not observer.restarts
-    assert result["msg"] == f"foo is a Deployment now, with myimage:v1: {replicas} of {replicas} replicas available"
+    assert result["msg"] == f"foo is now a Deployment, with myimage:v1: {replicas} of {replicas} replicas available"
     assert not again["changed"] and again["msg"] == "foo is already a Deployment"
     assert set(again["requests"]) == {"GET"}
 
@@ -155,7 +155,7 @@ def test_what_cannot_be_migrated_is_refused_before_the_first_write(allowed):
     allowed.roll(state="rolled_back")
     allowed.make_deployment(1, name="foo", selector={"matchLabels": {"app": "foo", "of": "it"}}, template={
         "metadata": {"labels": {"app": "foo", "of": "it"}}, "spec": {"containers": [{"name": "web", "image": "myimage:v1"}]}})
-    with pytest.raises(RolloutError, match="there is a Deployment foo already"):
+    with pytest.raises(RolloutError, match="a Deployment named foo already exists"):
         migrate(allowed)
     assert marks.HASH_LABEL not in allowed.rc()["spec"]["template"]["metadata"]["labels"]
 

@@ -280,7 +280,7 @@ def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, mo
 
     if not isinstance(end, RolloutError):
         return goes_on(namespace, end)
-    assert "somebody has removed the annotation baton.kubernetes/takeover" in end.what
+    assert "somebody removed the annotation baton.kubernetes/takeover" in end.what
     pods, successor = uids(namespace.pods()), successor_of(namespace)
     assert len(pods) == REPLICAS and (f"delete rc {successor} --cascade=orphan" in end.next_command) == bool(successor)
     if successor:

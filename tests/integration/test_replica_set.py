@@ -130,5 +130,5 @@ def test_one_that_selects_by_more_than_labels_needs_a_name(namespace):
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["foo"]}]}
     body |= {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": {**body["spec"], "selector": selector}}
     namespace._call("POST", namespace._apps("replicasets"), body)
-    with pytest.raises(RolloutError, match="its selector cannot be changed"):
+    with pytest.raises(RolloutError, match="its selector does not match the new pods"):
         roll(namespace, image="myimage:v2")

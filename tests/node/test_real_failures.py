@@ -126,7 +126,7 @@ def test_the_cause_is_told(row, outcomes):
     assert cause["is_fatal"] == row.is_fatal
     assert cause["place"].startswith("pod foo-") and cause["place"].endswith(row.place)
     assert re.fullmatch(row.reason, cause["reason"]) and re.search(row.tells, cause["message"])
-    assert cause["suggestion"] and cause["suggestion"] in it.error.message
+    assert cause["suggestion"] and all(line in it.error.message for line in cause["suggestion"].splitlines())
     assert ("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s") in it.error.what
     assert any(line.startswith("waiting: ") and re.search(row.tells, line) for line in it.lines)
     assert row.log in "\n".join(cause.get("log", ())) and bool(row.log) == bool(cause.get("log"))

@@ -20,7 +20,8 @@ import typing as t
 from urllib.parse import unquote, urlsplit
 
 from ..model.errors import RolloutError
-from ..model.fields import Json
+from ..model.fields import Json, objects, text
+from ..model.identity import did_you_mean
 
 ARGUMENT_SPEC: Json = dict(
     kubeconfig=dict(type="raw"),
@@ -49,6 +50,8 @@ _SECRET_KEYS = {"token", "password", "client-key-data", "auth-provider", "env"}
 #: Inside them, what is no secret: the names of a plugin's variables.
 _NAMES = {"name"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
+#: Of a kubeconfig, in an error.
+_MOST_CONTEXTS = 10
 _HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
 
 
@@ -223,7 +226,7 @@ def _load(options: Json, configuration: t.Any) -> None:
     context = {"context": options.get("context"), "client_configuration": configuration, "persist_config": False}
     content = _content(options.get("kubeconfig"))
     if isinstance(content, dict):
-        with _plugin_failures(options):
+        with _plugin_failures(options), _context_is_named(options, lambda: [content]):
             kube_config.load_kube_config_from_dict(content, **context)
         return
     if content is None and "context" not in options:
@@ -235,8 +238,36 @@ def _load(options: Json, configuration: t.Any) -> None:
     path = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
     if not any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep)):
         raise RolloutError(f"there is no kubeconfig at {path}", next_command=_HINT)
-    with _plugin_failures(options):
+    with _plugin_failures(options), _context_is_named(options, lambda: _files(path)):
         kube_config.load_kube_config(path, **context)
+
+
+@contextlib.contextmanager
+def _context_is_named(options: Json, kubeconfigs: t.Callable[[], t.Iterable[t.Any]]) -> t.Iterator[None]:
+    """Raise RolloutError that tells which contexts there are where the kubeconfig cannot be loaded, and has not the wanted one."""
+    from kubernetes.config.config_exception import ConfigException
+
+    try:
+        yield
+    except ConfigException:
+        wanted = options.get("context")
+        names = list(dict.fromkeys(text(each, "name") for kubeconfig in kubeconfigs() for each in objects(kubeconfig, "contexts")))
+        if wanted is None or wanted in names:
+            raise
+        more = len(names) - _MOST_CONTEXTS
+        told = ", ".join(names[:_MOST_CONTEXTS]) + (f" and {more} more" if more > 0 else "")
+        raise RolloutError(f"there is no context {wanted} in the kubeconfig{did_you_mean(wanted, names)}",
+                           why=f"it has: {told}" if names else "it has no contexts",
+                           next_command="give another context (or K8S_AUTH_CONTEXT), or check kubeconfig") from None
+
+
+def _files(path: str) -> t.Iterator[t.Any]:
+    """The content of the files of a kubeconfig's path, as far as they can be read."""
+    import yaml
+
+    for each in path.split(os.pathsep):
+        with contextlib.suppress(OSError, ValueError, yaml.YAMLError), open(os.path.expanduser(each), encoding="utf-8") as file:
+            yield yaml.safe_load(file)
 
 
 @contextlib.contextmanager

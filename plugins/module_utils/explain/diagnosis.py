@@ -57,7 +57,7 @@ class Cause:
     reason: str
     #: The cluster's own message, one line, at most LONGEST_MESSAGE characters.
     message: str
-    #: What to look at or to type next.
+    #: What to look at or to type next; a command has a line of its own.
     suggestion: str
     #: Waiting does not help.
     is_fatal: bool
@@ -135,11 +135,12 @@ class _Subject:
         return []
 
     def _cause(self, row: Row, sign: _Sign, matched: dict[str, str]) -> Cause:
+        known: dict[str, str | None] = {**self.names, **matched}
         return Cause(
             kind=f"init-{row.kind}" if self.is_init else row.kind,
             reason=sign.reason,
             message=_one_line(sign.message),
-            suggestion=row.suggestion.format_map({**self.names, **matched}),
+            suggestion=row.suggestion.format_map({key: " ".join((value or "").split()) for key, value in known.items()}),
             is_fatal=row.fatal is Fatal.YES or (row.fatal is Fatal.AGAIN and self.is_again),
             pod=self.pod,
             container=self.container if row.has_log else "",

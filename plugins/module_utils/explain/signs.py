@@ -35,7 +35,8 @@ class Row(t.NamedTuple):
     #: Regular expression on "reason: message"; what its groups match can be used in the suggestion.
     says: str
     fatal: Fatal
-    #: {kubectl} has the namespace; {pod}, {node}, {container}, {memory} (its limit) and the like are those of the pod in question.
+    #: A command has a line of its own. {kubectl} has the namespace; {pod}, {node}, {container}, {memory} (its limit) and the
+    #: like are those of the pod in question.
     suggestion: str
     #: An event that was seen less often is no failure.
     times: int = 1
@@ -51,22 +52,22 @@ REFUSED = (
     Row("quota", r"failed quota: (?P<name>[^:]+): must specify (?P<what>.*)", Fatal.YES,
         "add to resources in the template what the quota {name} asks for: {what}"),
     Row("quota", r"exceeded quota: (?P<name>[^,]+),", Fatal.NO,
-        "raise the quota ({kubectl} edit quota {name}) or let old pods go first: max_surge=0 max_unavailable=1"),
+        "let old pods go first (max_surge=0 max_unavailable=1), or raise the quota:\n{kubectl} edit quota {name}"),
     Row("quota", r"insufficient quota", Fatal.NO, "{kubectl} describe quota"),
     Row("limit-range", r"(minimum|maximum) \S+ usage per|max limit to request ratio per", Fatal.YES,
-        "change resources in the template, or the LimitRange: {kubectl} describe limitrange"),
+        "change resources in the template, or the LimitRange:\n{kubectl} describe limitrange"),
     Row("service-account", r"error looking up service account .*?serviceaccount \"(?P<name>[^\"]+)\" not found", Fatal.YES,
-        "create it ({kubectl} create serviceaccount {name}) or correct serviceAccountName in the template"),
+        "correct serviceAccountName in the template, or create it:\n{kubectl} create serviceaccount {name}"),
     Row("admission", r"violates PodSecurity", Fatal.YES,
         "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed"),
     Row("admission", r"ValidatingAdmissionPolicy '(?P<name>[^']+)'", Fatal.YES,
-        "change the template as the message says; the rule: kubectl get validatingadmissionpolicy {name} -o yaml"),
+        "change the template as the message says; the rule:\nkubectl get validatingadmissionpolicy {name} -o yaml"),
     Row("admission", r"admission webhook \"(?P<name>[^\"]+)\" denied", Fatal.YES,
         "change the template as the message says, or ask whoever runs the webhook {name}"),
     Row("admission", r"no PriorityClass with name (?P<name>\S+)", Fatal.YES,
-        "create the PriorityClass {name}, or correct priorityClassName in the template: kubectl get priorityclass"),
+        "create the PriorityClass {name}, or correct priorityClassName in the template:\nkubectl get priorityclass"),
     Row("admission", r"RuntimeClass \"(?P<name>[^\"]+)\" not found", Fatal.YES,
-        "create the RuntimeClass {name}, or correct runtimeClassName in the template: kubectl get runtimeclass"),
+        "create the RuntimeClass {name}, or correct runtimeClassName in the template:\nkubectl get runtimeclass"),
     Row("admission", r"denied the request", Fatal.YES, "change the template as the message says"),
     # Not its judgement but its absence: it may be back in a moment.
     Row("webhook", r"failed calling webhook \"(?P<name>[^\"]+)\"", Fatal.NO,
@@ -79,12 +80,12 @@ REFUSED = (
 #: nodes, so none of it is fatal but what has to be created by somebody.
 UNSCHEDULABLE = (
     Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found", Fatal.YES,
-        "create the PersistentVolumeClaim {name} or correct its name in the template: {kubectl} get pvc"),
+        "create the PersistentVolumeClaim {name} or correct its name in the template:\n{kubectl} get pvc"),
     Row("claim", r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes|persistentvolumeclaim",
-        Fatal.NO, "see why the claim is not bound (storage class, provisioner, size): {kubectl} describe pvc {claims}"),
+        Fatal.NO, "see why the claim is not bound (storage class, provisioner, size):\n{kubectl} describe pvc {claims}"),
     Row("unschedulable", r"node\(s\) (had no available volume zone|didn't match PersistentVolume's node affinity"
         r"|exceed max volume count|unavailable due to PersistentVolumeClaim)", Fatal.NO,
-        "check where its volume is, because no node there takes the pod: {kubectl} describe pvc {claims}"),
+        "check where its volume is, because no node there takes the pod:\n{kubectl} describe pvc {claims}"),
     Row("unschedulable", r"Insufficient cpu", Fatal.NO,
         "add nodes, lower resources.requests.cpu ({cpu}), or let old pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"Insufficient memory", Fatal.NO,
@@ -95,17 +96,17 @@ UNSCHEDULABLE = (
         "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 max_unavailable=1"),
     # The scheduler asks for taints first: the nodes with a taint may be those that are meant. Nobody means the control plane.
     Row("unschedulable", r"taint(?! {node-role).*node affinity/selector|node affinity/selector.*taint(?! {node-role)", Fatal.NO,
-        "check whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate: "
-        "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels"),
+        "check whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate:\n"
+        "kubectl describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\nkubectl get nodes --show-labels"),
     Row("unschedulable", r"node affinity/selector|requested node name", Fatal.NO,
-        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one: kubectl get nodes --show-labels"),
+        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one:\nkubectl get nodes --show-labels"),
     Row("unschedulable", r"affinity rules|topology spread", Fatal.NO,
         "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every node; or add nodes; or let old "
         "pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"taint", Fatal.NO,
-        "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'"),
+        "tolerate the taint in the template, or remove it from nodes:\nkubectl describe nodes | grep -E '^(Name|Taints):'"),
     Row("unschedulable", r"were unschedulable", Fatal.NO,
-        "let a cordoned node take pods again: kubectl get nodes; kubectl uncordon NODE"),
+        "let a cordoned node take pods again:\nkubectl get nodes\nkubectl uncordon NODE"),
     Row("unschedulable", r"^SchedulingGated", Fatal.NO,
         "let whoever put these schedulingGates on the pod remove them: {gates}"),
     Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
@@ -135,7 +136,7 @@ NOT_STARTED = (
     Row("image", r"ErrImagePull|ImagePullBackOff|Failed to pull image|ImageInspectError|RegistryUnavailable"
         r"|SignatureValidationFailed", Fatal.YES, "check image and tag, and that node {node} can reach the registry"),
     Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]+)\" not found", Fatal.YES,
-        "create the {what} {name}, or correct its name in the template: {kubectl} get {what}"),
+        "create the {what} {name}, or correct its name in the template:\n{kubectl} get {what}"),
     Row("configuration", r"couldn't find key (?P<key>\S+) in (?P<what>Secret|ConfigMap) \S+?/(?P<name>[^\s/]+)$", Fatal.YES,
         "add the key {key} to the {what} {name}, or correct it in the template"),
     Row("configuration", r"references non-existent \w+ key", Fatal.YES, "add that key, or correct it in the template"),
@@ -151,19 +152,20 @@ NOT_STARTED = (
     Row("volume", r"^Failed\w+: .*Multi-Attach error", Fatal.NO,
         "let the old pod go first, because only one node at a time can use the volume: max_surge=0 max_unavailable=1"),
     Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w+ cache|not registered))", Fatal.NO,
-        "check whether the volume exists and node {node} can reach it: {kubectl} describe pod {pod}"),
+        "check whether the volume exists and node {node} can reach it:\n{kubectl} describe pod {pod}"),
     Row("sandbox", r"^FailedCreatePodSandBox", Fatal.NO,
-        "see why the network or the container runtime of node {node} fails: kubectl describe node {node}", times=2),
+        "see why the network or the container runtime of node {node} fails:\nkubectl describe node {node}", times=2),
 )
 #: The kubelet waits for something that no row names.
 OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
 
 _STARTUP = Row("startup", r"^Unhealthy: .*Startup probe", Fatal.AGAIN,
-               "see what the container answers to its startupProbe ({startup}), or give it more time with failureThreshold: {logs}",
+               "see what the container answers to its startupProbe ({startup}), or give it more time with failureThreshold:\n"
+               "{logs}",
                has_log=True)
 _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.AGAIN,
                 "see what the container answers to its livenessProbe ({liveness}); if it only starts slowly, give it a "
-                "startupProbe: {logs}", has_log=True)
+                "startupProbe:\n{logs}", has_log=True)
 #: A container has ended: how, and the probes that failed often enough to end it.
 ENDED = (
     Row("command", rf"^(StartError|ContainerCannotRun): .*({_EXEC})", Fatal.YES, _COMMAND),
@@ -173,15 +175,16 @@ ENDED = (
     _STARTUP,
     _LIVENESS,
     Row("crash", r"exit code 0\b", Fatal.AGAIN,
-        "let its process run in the foreground, because it exits by itself: check command and args; its log: {logs}", has_log=True),
+        "let its process run in the foreground, because it exits by itself: check command and args; its log:\n"
+        "{logs}", has_log=True),
     Row("crash", r"exit code 12[67]\b", Fatal.AGAIN,
-        "compare command and args with what is in the image: a shell could not find or execute something; its log: "
+        "compare command and args with what is in the image: a shell could not find or execute something; its log:\n"
         "{logs}", has_log=True),
     Row("crash", r"SIGKILL", Fatal.AGAIN,
-        "check whether a probe killed it, or the node because of a lack of memory: kubectl describe node {node}", has_log=True),
+        "check whether a probe killed it, or the node because of a lack of memory:\nkubectl describe node {node}", has_log=True),
     Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.AGAIN,
-        "check whether the image was built for another processor, which is a common reason; its log: {logs}", has_log=True),
-    Row("crash", r"", Fatal.AGAIN, "see its log: {logs}", has_log=True),
+        "check whether the image was built for another processor, which is a common reason; its log:\n{logs}", has_log=True),
+    Row("crash", r"", Fatal.AGAIN, "see its log:\n{logs}", has_log=True),
 )
 
 #: A container runs and is not ready. Every healthy pod may fail its first probe: that is nothing.
@@ -189,29 +192,29 @@ RUNNING = (
     _STARTUP._replace(times=2),
     _LIVENESS._replace(times=2),
     Row("readiness", r"^Unhealthy: .*Readiness probe", Fatal.NO,
-        "see what the container answers to its readinessProbe ({readiness}): {logs}", times=2, has_log=True),
+        "see what the container answers to its readinessProbe ({readiness}):\n{logs}", times=2, has_log=True),
 )
 
 #: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
 LOST = (
     Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", Fatal.NO,
-        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see: "
+        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see:\n"
         "kubectl describe node {node}"),
     Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", Fatal.NO,
-        "kubectl describe node {node}; its pods are replaced 5 minutes after it was lost, unless it comes back"),
+        "kubectl describe node {node}\nits pods are replaced 5 minutes after it was lost, unless it comes back"),
     Row("refused-by-node", r"^OutOf|: Pod was rejected", Fatal.NO,
-        "wait: it will be replaced; if this keeps happening, see why node {node} refuses it: kubectl describe node {node}"),
+        "wait: it will be replaced; if this keeps happening, see why node {node} refuses it:\nkubectl describe node {node}"),
     Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
-        "see who has to set the pod's readiness gate, often a load balancer: {kubectl} describe pod {pod}"),
+        "see who has to set the pod's readiness gate, often a load balancer:\n{kubectl} describe pod {pod}"),
 )
 
 #: The pod is deleted and does not go. Without a clock only what cannot end by itself is told.
 TERMINATING = (
     Row("finalizer", r"^Terminating: finalizers", Fatal.NO,
-        "let whoever set the finalizer remove it; if that program is gone: {kubectl} patch pod {pod} --type=merge -p "
+        "let whoever set the finalizer remove it; if that program is gone:\n{kubectl} patch pod {pod} --type=merge -p "
         """'{{"metadata": {{"finalizers": null}}}}'"""),
     Row("terminating", r"^FailedKillPod", Fatal.NO,
-        "see why node {node} cannot end its containers: kubectl describe node {node}", times=2),
+        "see why node {node} cannot end its containers:\nkubectl describe node {node}", times=2),
 )
 
 #: The most telling first.

@@ -88,8 +88,8 @@ def restore(scaler: Json) -> Step:
     if original is None:
         raise RolloutError(
             f"the annotation {marks.FROZEN} of the {AUTOSCALER} {metadata['name']} cannot be read, so it cannot be restored",
-            next_command=f"set minReplicas and behavior of it by hand, and remove the annotation: kubectl -n "
-                         f"{metadata.get('namespace', 'default')} edit hpa {metadata['name']}")
+            next_command=("set its minReplicas and behavior by hand, and remove the annotation:",
+                          f"kubectl -n {metadata.get('namespace', 'default')} edit hpa {metadata['name']}"))
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
         test(annotation(marks.FROZEN), metadata["annotations"][marks.FROZEN]),

@@ -26,8 +26,9 @@ def refuse_going(request: Request, primary: Controller) -> None:
     """Raise RolloutError where it is being deleted."""
     if primary.is_deleting:
         raise RolloutError("it is being deleted", where=request.where,
-                           next_command=f"{request.kubectl} get {request.kind.short} {primary.name} "
-                           f"-o jsonpath='{{.metadata.finalizers}}' if it does not go")
+                           next_command=("if it does not go, see which finalizers keep it:",
+                                         f"{request.kubectl} get {request.kind.short} {primary.name} "
+                                         f"-o jsonpath='{{.metadata.finalizers}}'"))
 
 
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
@@ -35,4 +36,4 @@ def no_such_revision(request: Request, history: t.Sequence[Revision], example: i
     known = ", ".join(f"{it.number} ({image_names(images_of(it.template))})" for it in history)
     return RolloutError(f"it has no revision {request.to_revision}", where=request.where,
                         why=f"it has: {known}" if known else "",
-                        next_command=f"{request.command(to_revision=example)}, or another of these")
+                        next_command=(request.command(to_revision=example), "or another one of these revisions"))

@@ -23,12 +23,15 @@ class RolloutError(Exception):
     The driver adds the steps already taken and the state of the rollout, so that a failure reports as much as a success.
     """
 
-    def __init__(self, what: str, *, where: str = "", why: str = "", next_command: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", why: str = "", next_command: str | t.Iterable[str] = "") -> None:
+        """next_command has one element for each line, so that a command stands alone on its own and can be copied."""
         super().__init__(what)
         self.what = what
         self.where = where
+        #: One reason a line.
         self.why = why
-        self.next_command = next_command
+        #: One command or hint a line.
+        self.next_command = as_lines([next_command] if isinstance(next_command, str) else next_command)
         self.progress: dict[str, t.Any] = {}
         #: How far an update in progress is.
         self.standing = ""
@@ -37,17 +40,14 @@ class RolloutError(Exception):
 
     @property
     def message(self) -> str:
-        """Everything in one paragraph, for people who read only msg."""
-        text = f"{self.where}: {self.what}" if self.where else self.what
-        if self.why:
-            text += f": {self.why.strip()}"
-        if not text.endswith((".", "!", "?")):
-            text += "."
-        if self.standing:
-            text += f" So far: {self.standing}."
-        if self.next_command:
-            text += f" Next: {self.next_command}"
-        return text
+        """Everything, for people who read only msg: what failed, why, how far it got, and what to type next."""
+        first = _one_line(f"{self.where}: {self.what}" if self.where else self.what)
+        lines = [first if first.endswith((".", "!", "?")) else f"{first}."]
+        reasons = [reason.strip() for reason in self.why.splitlines() if reason.strip()]
+        lines += [f"Reason: {reasons[0]}"] if len(reasons) == 1 else _block("Reason:", reasons)
+        lines += [f"So far: {self.standing}."] if self.standing else []
+        # A line that begins with "Next:" is ours: whatever else has more than one line is indented.
+        return "\n".join(lines + _block("Next:", self.next_command.splitlines()))
 
     def as_result(self) -> dict[str, t.Any]:
         """The keyword arguments for fail_json()."""
@@ -62,3 +62,21 @@ class NoSuchController(RolloutError):
 
 class RolloutFailed(RolloutError):
     """The new pods do not become available: what on_failure is for. Nothing is wrong with the request or the connection."""
+
+
+def as_lines(texts: t.Iterable[str]) -> str:
+    """One text a line, whatever line breaks are in it."""
+    return "\n".join(filter(None, map(_one_line, texts)))
+
+
+def either(*commands: str) -> list[str]:
+    """The lines for commands of which one is to be chosen."""
+    return [line for command in dict.fromkeys(commands) for line in ("or:", command)][1:]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.splitlines())
+
+
+def _block(title: str, lines: t.Sequence[str]) -> list[str]:
+    return [title, *(f"  {line}" for line in lines)] if lines else []

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import re
@@ -13,6 +14,8 @@ import typing as t
 
 NAME_LIMIT = 253
 HASH_LENGTH = 10
+#: How much two names have in common (difflib's ratio) of which one may be meant for the other: about one slip in four letters.
+NEAR = 0.75
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
@@ -55,3 +58,9 @@ def lease_name(name: str) -> str:
     """The name of the Lease that a task for a controller of that name holds."""
     lease = f"baton-kubernetes-{name}"
     return lease if len(lease) <= NAME_LIMIT else successor_name(lease, digest(name))
+
+
+def did_you_mean(name: str, known: t.Iterable[str]) -> str:
+    """The end of a sentence that says that there is no such name: the nearest one that there is, or "" where none is near."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+    return f"; did you mean {near[0]}?" if near else ""

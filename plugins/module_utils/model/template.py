@@ -10,7 +10,7 @@ import typing as t
 
 from .errors import RolloutError
 from .fields import Json, mapping
-from .identity import canonical
+from .identity import canonical, did_you_mean
 
 
 def without_label(template: Json, key: str) -> Json:
@@ -80,6 +80,7 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
     if chosen not in images_of(template):
         raise RolloutError(
             f"there is no container {chosen} in the template of {controller}; it has: {', '.join(images_of(template))}"
+            f"{did_you_mean(chosen, images_of(template))}"
         )
 
     def renewed(containers: list[Json]) -> list[Json]:

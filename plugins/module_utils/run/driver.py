@@ -21,6 +21,7 @@ from ..flows import autoscaler
 from ..flows.flow import Flow, Memory, Standing
 from ..model.errors import NoSuchController, RolloutError, RolloutFailed
 from ..model.fields import Json
+from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import AUTOSCALER, Action, Done, HandOver, Step, Wait
@@ -128,7 +129,7 @@ class _Run:
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe())
         except NoSuchController as error:
-            error.why = error.why or self.gateway.why_absent(self.request.name)
+            _explain_absence(error, self.gateway, self.request.name)
             raise self.with_progress(error) from None
         except RolloutError as error:
             raise self.with_progress(error) from error.__cause__
@@ -237,8 +238,8 @@ class _Run:
         try:
             error.what += f"; {t.cast(Json, self.loop())['msg']}"
         except RolloutError as second:
-            error.what += f"; and it could not be rolled back: {second.message}"
-            error.next_command = second.next_command
+            error.what += f"; and it could not be rolled back: {second.what}"
+            error.why, error.next_command = f"{error.why}\n{second.why}".strip(), second.next_command
 
     def restore_autoscaler(self) -> None:
         """Nobody may come to go on with the update: better an autoscaler that meddles than none for long."""
@@ -274,3 +275,11 @@ class _Run:
             result = self.result(seen)
             error.progress = {key: result[key] for key in ("changed", "steps", "sizes", "rollout", "warnings")}
         return error
+
+
+def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:
+    """Why there is no controller of that name, or else the nearest name: that of one which the user may name."""
+    error.why = error.why or gateway.why_absent(name)
+    if not (error.why or error.next_command):
+        known = gateway.controllers().values()
+        error.what += did_you_mean(name, (it.name for it in known if not (it.owner or it.is_successor)))

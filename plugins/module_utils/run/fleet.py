@@ -242,11 +242,13 @@ def _result(results: list[Json]) -> Json:
     if not failed:
         return whole | {"msg": ", ".join(told), "diff": diffs}
     names, failures = [each["name"] for each in failed], [each["failure"] for each in failed]
-    reasons = [": ".join(filter(None, [it["what"], it["why"].strip()])) for it in failures]
+    reasons = [": ".join(filter(None, [it["what"], "; ".join(it["why"].splitlines())])) for it in failures]
     is_one = len(set(reasons)) == 1  # then the names have just been told
+    first = failures[0]["why"].splitlines()
+    of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
     error = RolloutError(f"{len(failed)} of {len(results)} controllers failed ({_some(names)})",
-                         why=reasons[0] if is_one else _some(_joined(zip(names, reasons, strict=True)), "; "),
-                         next_command=failures[0]["next_command"])
+                         why=of_one if is_one else _some(_joined(zip(names, reasons, strict=True)), "\n"),
+                         next_command=failures[0]["next_command"].splitlines())
     error.standing, error.progress = ", ".join(told), whole
     raise error
 
@@ -261,7 +263,7 @@ def _joined(told: t.Iterable[tuple[str, str]]) -> list[str]:
 
 def _some(texts: list[str], between: str = ", ") -> str:
     more = len(texts) - SOME
-    return between.join(texts[:SOME]) + (f" and {more} more" if more > 0 else "")
+    return between.join(texts[:SOME]) + (f"{between if between.isspace() else ' '}and {more} more" if more > 0 else "")
 
 
 class _Shared:

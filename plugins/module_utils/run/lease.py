@@ -116,7 +116,7 @@ class Lease:
                 raise RolloutError(
                     f"another task is already working on it: {_holder(found)}, since {found['spec'].get('acquireTime', '?')}",
                     where=self._request.where,
-                    next_command=f"let it end, or wait for it with lock_timeout=600: {self._request.command()}")
+                    next_command=("let it finish, or wait for it with lock_timeout=600:", self._request.command()))
             if reason := self._stop():
                 raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._request.where,
                                    next_command=self._request.command())

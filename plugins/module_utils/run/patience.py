@@ -14,7 +14,7 @@ from ..cluster.gateway import Gateway
 from ..explain import diagnosis
 from ..explain.report import line
 from ..flows.flow import Standing
-from ..model.errors import RolloutError, RolloutFailed
+from ..model.errors import RolloutError, RolloutFailed, as_lines, either
 from ..model.kinds import State
 from ..model.request import Request
 from ..model.steps import Action, Step
@@ -47,7 +47,7 @@ class Attempts:
         if self._times[_key(step)] >= SAME_STEP_LIMIT:
             raise RolloutError(f"somebody else keeps undoing this step ({line(step)}): it was taken {SAME_STEP_LIMIT} times",
                                where=_where(request, step),
-                               next_command=f"find out who changes it (an autoscaler?), then: {request.command()}")
+                               next_command=("find out who changes it (an autoscaler?), then:", request.command()))
 
     def taken(self, step: Step) -> None:
         self._times[_key(step)] += 1
@@ -121,18 +121,18 @@ class Patience:
             log = self._gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
             found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
             error.causes.append({**dataclasses.asdict(cause), "log": log})
-        error.why = "; ".join(found)
+        error.why = as_lines(found)
         error.next_command = next_commands(request, error, State.ROLLED_BACK)
         return error
 
 
 def next_commands(request: Request, error: RolloutFailed, *states: State) -> str:
-    """What the causes suggest, this task again, and the task with other states."""
-    commands = "   or   ".join(dict.fromkeys([request.command(), *map(request.command, states)]))
+    """What the causes suggest, this task again, and the task with other states; one command or hint a line."""
     is_undone = not states  # and its pods are gone
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"] and cause["pod"] in cause["suggestion"]))
-    return "; then: ".join(filter(None, ["; ".join(suggestions), commands]))
+    hints = [line for suggestion in suggestions for line in suggestion.splitlines()]
+    return as_lines([*hints, *(["then:"] if hints else []), *either(request.command(), *map(request.command, states))])
 
 
 def _key(step: Step) -> tuple:

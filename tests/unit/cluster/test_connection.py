@@ -413,7 +413,32 @@ def test_a_broken_kubeconfig_gives_one_sentence_and_tells_no_secret(kubeconfig, 
 
     assert error.what == what and why in error.why
     assert error.next_command == HINT
-    assert SECRET not in repr(error.as_result()) and "\n" not in error.message
+    assert SECRET not in repr(error.as_result()) and "\n" not in error.what + error.why
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_context_that_is_not_in_the_kubeconfig_lists_those_that_are(as_file, file):
+    kubeconfig = file("config", config()) if as_file else config()
+
+    for context, near in (("nope", ""), ("mian", "; did you mean main?")):
+        error = refusal(kubeconfig=kubeconfig, context=context)
+        assert (error.what, error.why) == (f"there is no context {context} in the kubeconfig{near}", "it has: main, other")
+
+
+def test_contexts_of_several_files_are_listed_up_to_ten_and_none_is_said_to_be_none(file):
+    contexts = [{"name": f"c{number}", "context": {"cluster": "main", "user": "me"}} for number in range(12)]
+    first, second = (file(str(half), {**config(), "contexts": contexts[half::2]}) for half in (0, 1))
+
+    error = refusal(kubeconfig=f"{first}:{second}:/not/there", context="nowhere")
+
+    assert error.why == "it has: c0, c2, c4, c6, c8, c10, c1, c3, c5, c7 and 2 more"
+    assert refusal(kubeconfig={**config(), "contexts": []}, context="nowhere").why == "it has no contexts"
+
+
+def test_a_context_that_is_there_and_broken_is_no_reason_to_list_others(file):
+    error = refusal(kubeconfig={**config(), "clusters": []}, context="main")
+
+    assert error.what == "the connection to Kubernetes cannot be set up" and "main" in error.why
 
 
 def test_no_configuration_at_all_says_what_to_give(tmp_path):

@@ -153,20 +153,20 @@ CASES = {
          (pod(waits("InvalidImageName", BAD_NAME)), [])], "FF"),
     "the container ends with an error each time": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 3, restarted once",
-        f"see its log: {LOGS} --previous",
+        f"see its log:\n{LOGS} --previous",
         [(pod(ended(3)), []), (pod(container(1, running={}, last={"exitCode": 3, "reason": "Error"})), []),
          *((each, [event("BackOff", "Back-off restarting failed container web in pod foo-1")]) for each in loop(3)[::-1])],
         "NNFFF", ("web", True)),
     "the container left a message when it ended": Case(
-        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432", f"see its log: {LOGS}",
+        "crash", f"{WEB}Error: exit code 1, restarted 4 times: no database at db:5432", f"see its log:\n{LOGS}",
         [(each, []) for each in loop(1, restarts=3, message="no database at db:5432\n")], "FFF", ("web", False)),
     "the program breaks": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 139 (SIGSEGV), restarted 2 times",
-        f"check whether the image was built for another processor, which is a common reason; its log: {LOGS} --previous",
+        f"check whether the image was built for another processor, which is a common reason; its log:\n{LOGS} --previous",
         [(loop(139, restarts=2)[0], [])], "F", ("web", True)),
     "the process ends without an error": Case(
         "crash", f"{WEB}CrashLoopBackOff: exit code 0, restarted 2 times",
-        f"let its process run in the foreground, because it exits by itself: check command and args; its log: {LOGS} --previous",
+        f"let its process run in the foreground, because it exits by itself: check command and args; its log:\n{LOGS} --previous",
         [(pod(ended(0, "Completed")), []), (loop(0, "Completed", restarts=2)[0], [])], "NF", ("web", True)),
     "there is too little memory": Case(
         "memory", f"{WEB}OOMKilled: exit code 137 (SIGKILL), restarted 2 times",
@@ -181,7 +181,7 @@ CASES = {
          *((each, []) for each in loop(128, "StartError", message=RUNC))], "FFFFF"),
     "an init container fails": Case(
         "init-crash", "pod foo-1, init container setup: CrashLoopBackOff: exit code 1, restarted once",
-        "see its log: kubectl -n shop logs foo-1 -c setup --previous",
+        "see its log:\nkubectl -n shop logs foo-1 -c setup --previous",
         [(pod(waits("PodInitializing"), init=each["status"]["containerStatuses"][0]), []) for each in loop(1)[::-1]],
         "FFF", ("setup", True)),
     "an init container's image cannot be pulled": Case(
@@ -192,7 +192,7 @@ CASES = {
          (pod(waits("PodInitializing"), init=waits("ErrImagePull", NOT_FOUND)), [])], "FF"),
     "a ConfigMap is missing": Case(
         "configuration", f'{WEB}CreateContainerConfigError: configmap "nope" not found',
-        "create the configmap nope, or correct its name in the template: kubectl -n shop get configmap",
+        "create the configmap nope, or correct its name in the template:\nkubectl -n shop get configmap",
         [(CREATING, [event("Failed", 'Error: configmap "nope" not found')]),
          (pod(waits("CreateContainerConfigError", 'configmap "nope" not found')), [])], "FF"),
     "a key of a Secret is missing": Case(
@@ -201,7 +201,7 @@ CASES = {
         [(pod(waits("CreateContainerConfigError", "couldn't find key password in Secret shop/db")), [])], "F"),
     "the volume of a Secret is missing": Case(
         "configuration", f"pod foo-1: FailedMount: {MOUNT}",
-        "create the secret nope, or correct its name in the template: kubectl -n shop get secret",
+        "create the secret nope, or correct its name in the template:\nkubectl -n shop get secret",
         [(CREATING, [event("FailedMount", MOUNT, count, field="")]) for count in (1, 5)], "FF"),
     "a volume cannot be attached": Case(
         "volume", 'pod foo-1: FailedAttachVolume: Multi-Attach error for volume "pvc-1" Volume is already used by pod(s) foo-0',
@@ -210,29 +210,29 @@ CASES = {
                            field="")])], "N"),
     "a volume cannot be mounted": Case(
         "volume", 'pod foo-1: FailedMount: MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
-        "check whether the volume exists and node real-1 can reach it: kubectl -n shop describe pod foo-1",
+        "check whether the volume exists and node real-1 can reach it:\nkubectl -n shop describe pod foo-1",
         [(CREATING, [event("FailedMount", 'MountVolume.SetUp failed for volume "data" : mount failed: exit status 32',
                            field="")])], "N"),
     "the network of a pod cannot be made": Case(
         "sandbox", 'pod foo-1: FailedCreatePodSandBox: Failed to create pod sandbox: plugin type="bridge" failed',
-        "see why the network or the container runtime of node real-1 fails: kubectl describe node real-1",
+        "see why the network or the container runtime of node real-1 fails:\nkubectl describe node real-1",
         [(CREATING, [event("FailedCreatePodSandBox", 'Failed to create pod sandbox: plugin type="bridge" failed', 3, field="")])],
         "N"),
     "the readiness probe fails": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see what the container answers to its readinessProbe ({ASKED}): {LOGS}",
+        f"see what the container answers to its readinessProbe ({ASKED}):\n{LOGS}",
         [(pod(container(running={}), spec={"readinessProbe": ASKS}), [event("Unhealthy", READINESS, count)])
          for count in (2, 25)], "NN", ("web", False)),
     "the readiness probe fails in many ways": Case(
         "readiness", f"{WEB}Unhealthy: {READINESS}",
-        f"see what the container answers to its readinessProbe ({ASKED}): {LOGS}",
+        f"see what the container answers to its readinessProbe ({ASKED}):\n{LOGS}",
         [(pod(container(running={}), spec={"readinessProbe": ASKS}), [
             event("Unhealthy", "Readiness probe errored and resulted in unknown state: timeout"),
             event("Unhealthy", f"(combined from similar events): {READINESS}")])],
         "N", ("web", False)),
     "the liveness probe kills": Case(
         "liveness", f"{WEB}Unhealthy: {LIVENESS}; restarted once",
-        f"see what the container answers to its livenessProbe ({ASKED}); if it only starts slowly, give it a startupProbe: "
+        f"see what the container answers to its livenessProbe ({ASKED}); if it only starts slowly, give it a startupProbe:\n"
         f"{LOGS} --previous",
         [(pod(container(running={}), spec=LIVELY), [event("Unhealthy", LIVENESS, 2)]),
          *((pod(container(times, running={}, last={"exitCode": code}), spec=LIVELY), [event("Unhealthy", LIVENESS, 3 * times)])
@@ -242,7 +242,7 @@ CASES = {
     "the startup probe kills": Case(
         "startup", f"{WEB}Unhealthy: {STARTUP}; restarted 3 times",
         "see what the container answers to its startupProbe (TCP :8080, failureThreshold 3), or give it more time with "
-        f"failureThreshold: {LOGS} --previous",
+        f"failureThreshold:\n{LOGS} --previous",
         [(pod(container(1, running={}, last={"exitCode": 143, "reason": "Error"})), [event("Unhealthy", STARTUP, 3)]),
          ({**loop(143, restarts=3)[0], "spec": {"containers": [{
              "name": "web", "startupProbe": {"tcpSocket": {"port": 8080}, "failureThreshold": 3}}]}},
@@ -263,7 +263,7 @@ CASES = {
         "NN"),
     "no node has the labels": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector",
-        "correct nodeSelector or nodeAffinity (disk=fast), which match no node, or label one: kubectl get nodes --show-labels",
+        "correct nodeSelector or nodeAffinity (disk=fast), which match no node, or label one:\nkubectl get nodes --show-labels",
         [(unschedulable("0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
                         "taint {node-role.kubernetes.io/control-plane: }."), []),
          (unschedulable("0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."), [])], "NN"),
@@ -275,13 +275,13 @@ CASES = {
          (unschedulable("0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."), [])], "NN"),
     "no node tolerates it": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}",
-        "tolerate the taint in the template, or remove it from nodes: kubectl describe nodes | grep -E '^(Name|Taints):'",
+        "tolerate the taint in the template, or remove it from nodes:\nkubectl describe nodes | grep -E '^(Name|Taints):'",
         [(unschedulable("0/1 nodes are available: 1 node(s) had untolerated taint {type: fake}."), [])], "N"),
     "the nodes with the labels have a taint, perhaps": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't "
         "match Pod's node affinity/selector",
-        "check whether the nodes with the labels that the template asks for (disk=fast) have a taint that it does not tolerate: "
-        "kubectl describe nodes | grep -E '^(Name|Taints):'; if there is no such node: kubectl get nodes --show-labels",
+        "check whether the nodes with the labels that the template asks for (disk=fast) have a taint that it does not tolerate:\n"
+        "kubectl describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\nkubectl get nodes --show-labels",
         [(unschedulable("0/5 nodes are available: 4 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated "
                         "taint {dedicated: gpu}."), []),
          (unschedulable("0/5 nodes are available: 1 node(s) had untolerated taint(s), 4 node(s) didn't match Pod's node "
@@ -289,7 +289,7 @@ CASES = {
           [])], "NN"),
     "every node is cordoned": Case(
         "unschedulable", "pod foo-1: Unschedulable: 0/4 nodes are available: 4 node(s) were unschedulable",
-        "let a cordoned node take pods again: kubectl get nodes; kubectl uncordon NODE",
+        "let a cordoned node take pods again:\nkubectl get nodes\nkubectl uncordon NODE",
         [(unschedulable("0/4 nodes are available: 4 node(s) were unschedulable."), [])], "N"),
     "a scheduling gate is closed": Case(
         "unschedulable", "pod foo-1: SchedulingGated: Scheduling is blocked due to non-empty scheduling gates",
@@ -297,16 +297,16 @@ CASES = {
         [(unschedulable("Scheduling is blocked due to non-empty scheduling gates", "SchedulingGated"), [])], "N"),
     "a volume claim is pending": Case(
         "claim", "pod foo-1: Unschedulable: 0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims",
-        "see why the claim is not bound (storage class, provisioner, size): kubectl -n shop describe pvc db",
+        "see why the claim is not bound (storage class, provisioner, size):\nkubectl -n shop describe pvc db",
         [(unschedulable("0/4 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"), [])], "N"),
     "a volume claim is missing": Case(
         "claim", 'pod foo-1: Unschedulable: 0/4 nodes are available: persistentvolumeclaim "nope" not found',
-        "create the PersistentVolumeClaim nope or correct its name in the template: kubectl -n shop get pvc",
+        "create the PersistentVolumeClaim nope or correct its name in the template:\nkubectl -n shop get pvc",
         [(unschedulable('0/4 nodes are available: persistentvolumeclaim "nope" not found. not found'), [])], "F"),
     "the quota is used up": Case(
         "quota", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, '
         "used: pods=4, limited: pods=4",
-        "raise the quota (kubectl edit quota small) or let old pods go first: max_surge=0 max_unavailable=1",
+        "let old pods go first (max_surge=0 max_unavailable=1), or raise the quota:\nkubectl edit quota small",
         ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'], "N"),
     "the quota wants limits": Case(
         "quota", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu '
@@ -314,17 +314,17 @@ CASES = {
         ['pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu for: web'], "F"),
     "a LimitRange refuses": Case(
         "limit-range", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: maximum cpu usage per Container is 1, '
-        "but limit is 2", "change resources in the template, or the LimitRange: kubectl describe limitrange",
+        "but limit is 2", "change resources in the template, or the LimitRange:\nkubectl describe limitrange",
         ['pods "foo-x" is forbidden: maximum cpu usage per Container is 1, but limit is 2'], "F"),
     "the ServiceAccount is missing": Case(
         "service-account", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: error looking up service account '
         'shop/nope: serviceaccount "nope" not found',
-        "create it (kubectl create serviceaccount nope) or correct serviceAccountName in the template",
+        "correct serviceAccountName in the template, or create it:\nkubectl create serviceaccount nope",
         ['pods "foo-" is forbidden: error looking up service account shop/nope: serviceaccount "nope" not found'], "F"),
     "a policy refuses": Case(
         "admission", "ReplicationController foo: FailedCreate: pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' "
         "with binding 'no-latest' denied request: no :latest",
-        "change the template as the message says; the rule: kubectl get validatingadmissionpolicy no-latest -o yaml",
+        "change the template as the message says; the rule:\nkubectl get validatingadmissionpolicy no-latest -o yaml",
         ["pods \"foo-x\" is forbidden: ValidatingAdmissionPolicy 'no-latest' with binding 'no-latest' denied request: no :latest"],
         "F"),
     "a webhook refuses": Case(
@@ -338,7 +338,7 @@ CASES = {
         ['Internal error occurred: failed calling webhook "w.example.com": failed to call webhook: connection refused'], "N"),
     "the PriorityClass is missing": Case(
         "admission", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: no PriorityClass with name nope was found',
-        "create the PriorityClass nope, or correct priorityClassName in the template: kubectl get priorityclass",
+        "create the PriorityClass nope, or correct priorityClassName in the template:\nkubectl get priorityclass",
         ['pods "foo-" is forbidden: no PriorityClass with name nope was found'], "F"),
     "the template does not go with a LimitRange's default": Case(
         "invalid", 'ReplicationController foo: FailedCreate: Pod "foo-x" is invalid: spec.containers[0].resources.requests: '
@@ -352,14 +352,14 @@ CASES = {
         ['pods "foo-x" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'], "F"),
     "the node does not answer": Case(
         "node", "pod foo-1: NodeNotReady: node real-1 has stopped responding",
-        "kubectl describe node real-1; its pods are replaced 5 minutes after it was lost, unless it comes back",
+        "kubectl describe node real-1\nits pods are replaced 5 minutes after it was lost, unless it comes back",
         [(pod(container(ready=True, running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z"}, reason="NodeLost",
               message="Node real-1 which was running pod foo-1 is unresponsive"), []),
          (pod(container(ready=True, running={}), conditions=[{"type": "Ready", "status": "False"}]),
           [event("NodeNotReady", "Node is not ready", field="")])], "NN"),
     "the pod was evicted": Case(
         "evicted", "pod foo-1: Evicted: The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi",
-        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see: "
+        "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see:\n"
         "kubectl describe node real-1",
         [(pod(container(running={}), conditions=[*conditions(), {
             "type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": "The node was low"}]), []),
@@ -367,23 +367,23 @@ CASES = {
               message="The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "), [])], "NN"),
     "the node has no room after all": Case(
         "refused-by-node", "pod foo-1: OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu",
-        "wait: it will be replaced; if this keeps happening, see why node real-1 refuses it: kubectl describe node real-1",
+        "wait: it will be replaced; if this keeps happening, see why node real-1 refuses it:\nkubectl describe node real-1",
         [(pod(phase="Failed", reason="OutOfcpu", message="Pod was rejected: Node didn't have enough resource: cpu"), [])], "N"),
     "a finalizer keeps the pod": Case(
         "finalizer", "pod foo-1: Terminating: finalizers keep it: example.com/hold",
-        "let whoever set the finalizer remove it; if that program is gone: kubectl -n shop patch pod foo-1 --type=merge -p "
+        "let whoever set the finalizer remove it; if that program is gone:\nkubectl -n shop patch pod foo-1 --type=merge -p "
         """'{"metadata": {"finalizers": null}}'""",
         [(pod(ended(0, "Completed"), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 0,
                                                "finalizers": ["example.com/hold"]}), [])], "N"),
     "the node cannot end the pod": Case(
         "terminating", "pod foo-1: FailedKillPod: error killing pod: failed to stop container",
-        "see why node real-1 cannot end its containers: kubectl describe node real-1",
+        "see why node real-1 cannot end its containers:\nkubectl describe node real-1",
         [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
           [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])], "N"),
     "a readiness gate is closed": Case(
         "readiness-gate", 'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate "x.io/gate" does not '
         "exist",
-        "see who has to set the pod's readiness gate, often a load balancer: kubectl -n shop describe pod foo-1",
+        "see who has to set the pod's readiness gate, often a load balancer:\nkubectl -n shop describe pod foo-1",
         [(pod(container(ready=True, running={}), conditions=[
             {"type": "ContainersReady", "status": "True"},
             {"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady",
@@ -425,17 +425,17 @@ WORDS = {
         pod(waits("PostStartHookError", "Exec lifecycle hook failed")), "crash", "look at lifecycle.postStart in the template"),
     "a shell that does not find a command": (
         loop(127)[0], "crash",
-        "compare command and args with what is in the image: a shell could not find or execute something; its log: "
+        "compare command and args with what is in the image: a shell could not find or execute something; its log:\n"
         f"{LOGS} --previous"),
     "a kill from outside": (
         loop(137)[0], "crash",
-        "check whether a probe killed it, or the node because of a lack of memory: kubectl describe node real-1"),
+        "check whether a probe killed it, or the node because of a lack of memory:\nkubectl describe node real-1"),
     "a limit of memory that is not there": (
         loop(137, "OOMKilled")[0], "memory",
         "raise resources.limits.memory of container web (none is set: the node itself ran out), or find out what uses so much"),
     "a volume in another zone": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't match PersistentVolume's node affinity."), "unschedulable",
-        "check where its volume is, because no node there takes the pod: kubectl -n shop describe pvc db"),
+        "check where its volume is, because no node there takes the pod:\nkubectl -n shop describe pvc db"),
     "a port of the node that is taken": (
         unschedulable("0/4 nodes are available: 4 node(s) didn't have free ports for the requested pod ports."), "unschedulable",
         "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 max_unavailable=1"),
@@ -445,7 +445,7 @@ WORDS = {
         'pods "foo-x" is forbidden: insufficient quota to consume: pods', "quota", "kubectl describe quota"),
     "a RuntimeClass": (
         'pods "foo-" is forbidden: pod rejected: RuntimeClass "nope" not found', "admission",
-        "create the RuntimeClass nope, or correct runtimeClassName in the template: kubectl get runtimeclass"),
+        "create the RuntimeClass nope, or correct runtimeClassName in the template:\nkubectl get runtimeclass"),
     "a refusal without a name": ("x denied the request", "admission", "change the template as the message says"),
     "a refusal in new words": (
         "namespaces is being terminated", "creation",
@@ -507,7 +507,7 @@ def test_the_namespace_is_in_every_suggestion_that_needs_it():
 
     (cause,) = diagnose(failure="exceeded quota: small, requested: pods=1", events=[told])
 
-    assert cause.suggestion.startswith("raise the quota (kubectl -n shop edit quota small)")
+    assert cause.suggestion.endswith("\nkubectl -n shop edit quota small")
 
 
 @pytest.mark.parametrize("pod, events", [

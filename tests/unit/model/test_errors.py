@@ -1,34 +1,65 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""An error is one paragraph for people and four fields for machines."""
+"""An error is a few lines for people and four fields for machines."""
 
 from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError, as_lines, either
+
+EVERYTHING = {"where": "RC a/b", "why": "quota", "next_command": ("do this, then:", "kubectl get rc b")}
 
 
 @pytest.mark.parametrize("parts, expected", [
     ({}, "it failed."),
     ({"where": "RC a/b"}, "RC a/b: it failed."),
-    ({"why": " quota exceeded\n"}, "it failed: quota exceeded."),
-    ({"why": "who knows?"}, "it failed: who knows?"),
-    ({"next_command": "do this"}, "it failed. Next: do this"),
-    ({"where": "RC a/b", "why": "quota", "next_command": "do this"}, "RC a/b: it failed: quota. Next: do this"),
-], ids=["what", "where", "why", "why, a question", "next", "everything"])
-def test_the_message_is_one_paragraph_of_what_is_known(parts, expected):
+    ({"why": " quota exceeded\n"}, "it failed.\nReason: quota exceeded"),
+    ({"why": "b has 0 of 1\n\npod b-1: no image"}, "it failed.\nReason:\n  b has 0 of 1\n  pod b-1: no image"),
+    ({"next_command": "do this"}, "it failed.\nNext:\n  do this"),
+    ({"next_command": ["first", "", "second"]}, "it failed.\nNext:\n  first\n  second"),
+    (EVERYTHING, "RC a/b: it failed.\nReason: quota\nNext:\n  do this, then:\n  kubectl get rc b"),
+], ids=["what", "where", "why", "reasons", "next", "lines", "everything"])
+def test_the_message_has_a_line_for_each_thing_that_is_known(parts, expected):
     assert RolloutError("it failed", **parts).message == expected
 
 
+def test_how_far_it_got_comes_between_the_reason_and_what_to_type():
+    error = RolloutError("it failed", **EVERYTHING)
+    error.standing = "b has 1 of 3 available"
+
+    assert [line.partition(":")[0] for line in error.message.splitlines() if line[0] != " "] == [
+        "RC a/b", "Reason", "So far", "Next"]
+
+
+def test_a_question_needs_no_full_stop():
+    assert RolloutError("no such thing; did you mean foo?").message == "no such thing; did you mean foo?"
+
+
+def test_nothing_that_a_cluster_says_looks_like_a_command_of_ours():
+    """Only our own Next begins a line, and a line break within a hint or a name begins none."""
+    said = "denied\nNext:\n  rm -rf /\r\nNext: again"
+    error = RolloutError(f"it failed: {said}", where="RC a/b\nNext:", why=said, next_command=[f"look at {said}"])
+
+    lines = error.message.splitlines()
+
+    assert [line for line in lines if line.startswith("Next")] == ["Next:"] and len(lines[lines.index("Next:"):]) == 2
+
+
+def test_a_command_has_a_line_of_its_own():
+    assert either("a", "b", "a") == ["a", "or:", "b"] and either("a", "a") == ["a"]
+    assert as_lines(["a\nb", "", "c"]) == "a b\nc"
+
+
 def test_the_result_holds_the_parts_and_the_message():
-    error = RolloutError("it failed", where="RC a/b", why="quota", next_command="do this")
+    error = RolloutError("it failed", **EVERYTHING)
 
     assert error.as_result() == {
         "changed": False,
         "msg": error.message,
-        "failure": {"what": "it failed", "where": "RC a/b", "why": "quota", "next_command": "do this", "causes": []},
+        "failure": {"what": "it failed", "where": "RC a/b", "why": "quota",
+                    "next_command": "do this, then:\nkubectl get rc b", "causes": []},
     }
 
 

@@ -142,3 +142,11 @@ def test_a_label_that_nobody_has_taken_depends_on_the_content_only(content, take
     own = identity.label_value(content, None)
 
     assert identity.label_value(content, taken if taken != own else "another") == own
+
+
+@pytest.mark.parametrize("name, known, meant", [
+    ("shop-ap", ["shop-api", "shop"], "shop-api"), ("shop-aip", ["web", "shop-api"], "shop-api"), ("fooo", ["foo", "bar"], "foo"),
+    ("foo", ["bar", "web"], ""), ("writer", ["worker"], ""), ("foo", [], ""),
+])
+def test_the_nearest_name_is_suggested_where_one_is_near(name, known, meant):
+    assert identity.did_you_mean(name, iter(known)) == (f"; did you mean {meant}?" if meant else "")

@@ -92,8 +92,10 @@ def test_setting_an_image_leaves_the_template_it_came_from_alone():
      "which container of foo gets the image a:2? Several run a now; give container: one of web, log"),
     (["web=a:1", "log=b:1"], {"image": "a:2", "container": "nope"},
      "there is no container nope in the template of foo; it has: web, log"),
+    (["server=a:1", "log=b:1"], {"images": {"sever": "a:2"}},
+     "there is no container sever in the template of foo; it has: server, log; did you mean server?"),
     (["web=a:1"], {"images": {"web": "a:2", "nope": "b:2"}}, "there is no container nope in the template of foo; it has: web"),
-], ids=["none runs it", "several run it", "unknown container", "unknown container among several"])
+], ids=["none runs it", "several run it", "unknown container", "a slip", "unknown container among several"])
 def test_a_container_that_is_not_clear_is_refused(containers, params, what):
     with pytest.raises(RolloutError) as refused:
         ask(**params).applied_to(pods(*containers))

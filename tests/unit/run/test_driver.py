@@ -439,6 +439,35 @@ def test_a_name_that_nothing_has_says_what_else_has_it():
     assert error.progress == {}
 
 
+@pytest.mark.parametrize("items, meant", [
+    ([rc("shop-api"), rc("web")], "; did you mean shop-api?"),
+    ([rc("web")], ""),
+    ([rc("shop-api", ownerReferences=[{"kind": "DeploymentConfig", "name": "x", "uid": "x", "controller": True}])], ""),
+    ([], ""),
+], ids=["near", "none is near", "another object's", "none"])
+def test_a_name_that_nothing_has_suggests_the_nearest_one(items, meant):
+    cluster = Cluster(*items)
+    cluster.why_absent = lambda name: ""
+
+    error = cluster.refusal(dataclasses.replace(UPDATE, name="shop-aip"))
+
+    assert (error.what, error.why) == (f"there is no such ReplicationController{meant}", "")
+
+
+def test_no_name_is_suggested_where_something_else_explains_it():
+    cluster = Cluster(rc("fooo"))
+    cluster.why_absent = lambda name: f"there is a Deployment {name}"
+
+    assert cluster.refusal().what == "there is no such ReplicationController"
+
+
+def test_the_successor_of_another_one_is_never_suggested():
+    cluster = Cluster(old(), new())
+    cluster.why_absent = lambda name: ""
+
+    assert cluster.refusal(dataclasses.replace(UPDATE, name=f"{SUCCESSOR}1")).what == "there is no such ReplicationController"
+
+
 def test_what_the_planner_knows_of_a_missing_one_comes_first():
     cluster = Cluster(new(3))
     cluster.why_absent = lambda name: f"there is a Deployment {name}"

@@ -214,7 +214,7 @@ def test_all_names_that_are_wrong_are_told_at_once_and_one_that_is_as_wanted_is_
 
     assert [each["name"] for each in result["results"] if each["failed"]] == ["nobody", "three", "nothing"]
     assert not any(each["changed"] or each["skipped"] for each in result["results"])
-    assert result["failure"]["why"] == ("nobody, nothing: there is no such ReplicationController; three: it is controlled by "
+    assert result["failure"]["why"] == ("nobody, nothing: there is no such ReplicationController\nthree: it is controlled by "
                                         "DeploymentConfig/x, which would undo every step")
     assert "2 of 5 controllers are as requested (0 changed)" in result["msg"]
 
@@ -350,3 +350,24 @@ def test_many_names_are_not_all_told():
         run(cluster, names=list("abcdefgh"), max_failures="100%")
 
     assert error.value.what == "8 of 8 controllers failed (a, b, c, d, e and 3 more)"
+
+
+def result_of(name, **failure):
+    return {"name": name, "changed": False, "failed": True, "skipped": False,
+            "failure": {"what": "it failed", "why": "", "next_command": "", "causes": [], **failure}}
+
+
+@pytest.mark.parametrize("whys, reason", [
+    (["a has 0 of 1\npod a-1: no image"], "it failed\na has 0 of 1\npod a-1: no image"),
+    (["no"], "it failed: no"),
+    (["no\nnever", "why not"], "c0: it failed: no; never\nc1: it failed: why not"),
+    ([str(number) for number in range(7)],
+     "\n".join([*(f"c{number}: it failed: {number}" for number in range(5)), "and 2 more"])),
+], ids=["one with causes", "one", "several", "many"])
+def test_the_reasons_of_several_have_a_line_each(whys, reason):
+    results = [result_of(f"c{number}", why=why, next_command="do this, then:\nkubectl") for number, why in enumerate(whys)]
+
+    with pytest.raises(RolloutError) as caught:
+        fleet._result(results)
+
+    assert (caught.value.why, caught.value.next_command) == (reason, "do this, then:\nkubectl")

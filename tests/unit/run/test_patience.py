@@ -19,7 +19,7 @@ ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
 @pytest.mark.parametrize("request_, items, what, next_command", [
     (UPDATE, [rc()], f"{SUCCESSOR} 0/3 available, foo 3",
-     f"{ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'"),
+     f"{ROLL} 'name=foo image=myimage:v2'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
     (BACK, [old(1, 3), new(2, 0)], f"foo 1/3 available, {SUCCESSOR} 2", f"{ROLL} 'name=foo state=rolled_back'"),
 ], ids=["forward", "back"])
 def test_without_progress_for_the_deadline_it_ends_and_says_what_it_waits_for(request_, items, what, next_command):
@@ -50,7 +50,7 @@ def test_a_cause_that_waiting_does_not_cure_is_shown_at_once_and_ends_the_task_a
     assert error.what == "the new pods cannot become available"
     assert f"pod {SUCCESSOR}-1, container web: ErrImagePull: no such image" in error.why
     assert error.as_result()["failure"]["causes"][0]["kind"] == "image"
-    assert error.next_command.endswith(f"; then: {ROLL} 'name=foo image=myimage:v2'   or   {ROLL} 'name=foo state=rolled_back'")
+    assert error.next_command.endswith(f"\nthen:\n{ROLL} 'name=foo image=myimage:v2'\nor:\n{ROLL} 'name=foo state=rolled_back'")
     shown = 1 if grace == 0 else at(cluster, "ErrImagePull: no such image")
     assert 1 <= shown < 1.5 and grace + 1 <= cluster.clock.now - cluster.writes[-1][0] < grace + 1.5
 
@@ -152,7 +152,7 @@ def test_a_step_that_is_undone_again_and_again_is_given_up():
     error = cluster.refusal()
 
     assert re.fullmatch(r"somebody else keeps undoing this step \(scale \S+: \d -> \d replicas\): it was taken 5 times", error.what)
-    assert error.next_command == f"find out who changes it (an autoscaler?), then: {ROLL} 'name=foo image=myimage:v2'"
+    assert error.next_command == f"find out who changes it (an autoscaler?), then:\n{ROLL} 'name=foo image=myimage:v2'"
 
 
 def test_writes_that_are_refused_each_time_are_given_up():

@@ -22,7 +22,7 @@ from __future__ import annotations
 import typing as t
 
 from ...model import identity, marks
-from ...model.errors import NoSuchController, RolloutError
+from ...model.errors import NoSuchController, RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import Kind, State
 from ...model.observed import NEVER, Controller, Deployment
@@ -62,8 +62,8 @@ def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) ->
         # | yes | - | somebody has paused it | error |
         if primary.settings["paused"]:
             raise RolloutError("it is paused, and not by this collection", where=request.where,
-                               next_command=f"{request.kubectl} rollout resume deployment/{primary.name}; then: "
-                               f"{request.command()}")
+                               next_command=(f"{request.kubectl} rollout resume deployment/{primary.name}", "then:",
+                                             request.command()))
         # | yes | - | it has the wanted template, and its pods not yet | wait |
         if has_it:
             return _progress(seen, primary)
@@ -194,7 +194,7 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, origi
     if not is_canary and after and after.pods_at_most:
         raise RolloutError(f"it is too late for pause_at: {after.name} already has {after.replicas} pods, and the Deployment "
                            f"controller is still rolling", where=request.where,
-                           next_command=f"leave pause_at out, or: {request.command(State.ROLLED_BACK)}")
+                           next_command=("leave pause_at out, or:", request.command(State.ROLLED_BACK)))
     target = _target(request, primary) if is_moving else _size_of_pause(request, primary)
     is_there = surge == 0 and placed >= target
     if is_canary and (is_there or not _stands(seen, primary)):
@@ -363,7 +363,7 @@ def _another_update(request: Request, seen: DeploymentObserved, primary: Deploym
     return RolloutError(
         f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it or roll it back first.{whose}".rstrip("."),
         where=request.where,
-        next_command=f"{request.command(State.UPDATED, primary.images)}   or   {request.command(State.ROLLED_BACK)}")
+        next_command=either(request.command(State.UPDATED, primary.images), request.command(State.ROLLED_BACK)))
 
 
 def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, primary: Deployment) -> RolloutError:

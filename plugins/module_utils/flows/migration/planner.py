@@ -75,7 +75,7 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
     if primary.uid != kept["uid"]:
         raise RolloutError("it was created again during its migration, when its pods already belonged to the ReplicaSet",
                            where=request.where,
-                           next_command=f"{request.kubectl} delete rc {primary.name}; then: {request.command()}")
+                           next_command=(f"{request.kubectl} delete rc {primary.name}", "then:", request.command()))
     if primary.is_marked:
         raise RolloutError("an update is in progress: finish it or roll it back first", where=request.where)
     replica_set, known = there.replica_set, kept["manifest"]["spec"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from ...model import identity
-from ...model.errors import RolloutError
+from ...model.errors import RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.marks import ANNOTATIONS_LIMIT, DEPLOYMENT_LABEL, KUBECTL_NEXT, KUBECTL_SOURCE, MARKS, PARTNER, RESTART, TAKEOVER
@@ -25,12 +25,12 @@ def refuse_going_or_broken(request: Request, primary: Controller, successor: Con
     """Raise RolloutError where it is being deleted, or its handover has lost the mark that says how to finish it."""
     refuse_going(request, primary)
     if handover.is_closed(primary) and not primary.has_takeover and not (successor and successor.takeover):
-        orphan = f"{request.kubectl} delete {request.kind.short} {successor.name} --cascade=orphan; " if successor else ""
+        orphan = [f"{request.kubectl} delete {request.kind.short} {successor.name} --cascade=orphan"] if successor else []
         raise RolloutError(
             f"somebody removed the annotation {TAKEOVER} during a handover: its template is closed by the priority class "
             f"{handover.CLOSED}, so pods that die are not replaced", where=request.where,
-            next_command=f"{orphan}{request.kubectl} edit {request.kind.short} {primary.name}: when its status counts all pods, "
-            f"remove priorityClassName from the template")
+            next_command=(*orphan, "when its status counts all pods, remove priorityClassName from the template:",
+                          f"{request.kubectl} edit {request.kind.short} {primary.name}"))
 
 
 def refuse_what_cannot_have_them(request: Request, primary: Controller, template: Json, name: str) -> None:
@@ -69,7 +69,8 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
     if size > ANNOTATIONS_LIMIT:
         raise RolloutError(f"its annotations leave no room for those of the update: together they would have {size} bytes, "
                            f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where,
-                           next_command=f"remove some from it: {request.kubectl} get {request.kind.short} {primary.name} -o yaml")
+                           next_command=("remove some from it:",
+                                         f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml"))
 
 
 def refuse_users_label(request: Request, primary: Controller) -> None:
@@ -107,8 +108,8 @@ def refuse_stranger(request: Request, primary: Controller, successor: Controller
         f"{successor.name} already exists and does not belong to this update ({reason}); it has {successor.replicas} replicas of "
         f"{image_names(successor.images)}",
         where=request.where,
-        next_command=f"{request.kubectl} get {request.kind.short} {successor.name} -o yaml (delete it only if its pods are "
-        "not needed, or give another next_name)",
+        next_command=("look at it:", f"{request.kubectl} get {request.kind.short} {successor.name} -o yaml",
+                      "delete it only if its pods are not needed, or give another next_name"),
     )
 
 
@@ -118,12 +119,12 @@ def another_update(request: Request, successor: Controller, primary: Controller 
     back = request.command(State.ROLLED_BACK)
     resume = dataclasses.replace(request, images=successor.images, next_name=kept, state=State.UPDATED).command()
     if primary and not differ_in_images_only(primary.template, successor.template, request.label_key):
-        resume = "the task that began it"
+        resume = "run the task that began it"
     return RolloutError(
         f"another update is in progress: to {image_names(successor.images)} ({successor.name}, {successor.available} of "
         f"{successor.replicas} available); finish it or roll it back first",
         where=request.where,
-        next_command=f"{resume}   or   {back}",
+        next_command=either(resume, back),
     )
 
 
@@ -146,13 +147,13 @@ def interrupted_kubectl(request: Request, seen: SteppedObserved) -> RolloutError
             f"kubectl rolling-update was interrupted after it had deleted this controller: {names} has the pods, "
             f"and was about to be renamed",
             where=request.where,
-            next_command=f"{request.kubectl} annotate rc {names} {KUBECTL_SOURCE}-   and update {names}")
+            next_command=(f"{request.kubectl} annotate rc {names} {KUBECTL_SOURCE}-", f"then update {names}"))
     size = primary.annotations.get("kubectl.kubernetes.io/original-replicas", primary.replicas)
     return RolloutError(
         f"kubectl rolling-update was interrupted: {names} has some of its pods: finish it with the same kubectl command, "
         f"or go back by hand",
         where=request.where,
-        next_command=f"{request.kubectl} scale rc {request.name} --replicas={size}; "
-        f"{request.kubectl} delete rc {names}; {request.kubectl} annotate rc {request.name} "
-        f"{KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-",
+        next_command=(f"{request.kubectl} scale rc {request.name} --replicas={size}",
+                      f"{request.kubectl} delete rc {names}",
+                      f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-"),
     )

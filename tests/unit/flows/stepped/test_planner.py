@@ -236,13 +236,14 @@ def test_back(request_, items, expected):
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 NOT_SUCCESSOR = "already exists and does not belong to this update"
-DELETE = "kubectl -n default get rc {0} -o yaml (delete it only if its pods are not needed, or give another next_name)"
+DELETE = ("look at it:\nkubectl -n default get rc {0} -o yaml\n"
+          "delete it only if its pods are not needed, or give another next_name")
 OWNED = {"ownerReferences": [{"kind": "DeploymentConfig", "name": "web", "controller": True}]}
 LEFT_BY_KUBECTL = {"kubectl.kubernetes.io/next-controller-id": "bar", "kubectl.kubernetes.io/original-replicas": "4"}
 
 UNMARKED = (f"somebody removed the annotation {marks.TAKEOVER} during a handover: its template is closed by the priority class "
             f"{CLOSED}, so pods that die are not replaced")
-REPAIR = "when its status counts all pods, remove priorityClassName from the template"
+REPAIR = "when its status counts all pods, remove priorityClassName from the template:\nkubectl -n default edit rc foo"
 
 
 REFUSED = {
@@ -285,11 +286,11 @@ REFUSED = {
     "yes, yes, next's template is not the wanted one: another update is in progress":
         (V3, [old(2), new(1)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'   or   {ROLL} 'name=foo state=rolled_back'"),
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
     "yes, yes, another next_name than the one in progress: another update is in progress":
         (KEPT, [old(2), new(1, available=0)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 0 of 1 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'   or   {ROLL} 'name=foo next_name=bar state=rolled_back'"),
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo next_name=bar state=rolled_back'"),
     "back, no next: a new update to the old version, with what to type":
         (BACK, [rc()], "there is no update in progress to roll back.", "", f"{ROLL} 'name=foo image=THE-EARLIER-IMAGE'"),
     "back, no next, the last update has ended: with the image to type":
@@ -303,13 +304,13 @@ REFUSED = {
          f"{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "foo is being deleted":
         (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
-         "kubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}' if it does not go"),
+         "if it does not go, see which finalizers keep it:\nkubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}'"),
     "foo's template is closed and the mark of the handover is gone":
         (BACK, [closed()], UNMARKED, "",
-         f"kubectl -n default edit rc foo: {REPAIR}"),
+         REPAIR),
     "foo's template is closed, the mark of the handover is gone, and next is there":
         (BACK, [closed(), new(3)], UNMARKED, "",
-         f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan; kubectl -n default edit rc foo: {REPAIR}"),
+         f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan\n{REPAIR}"),
     "yes, -, else: the deployment label's key is one that the user has given a value":
         (COLORED, [colored("blue")],
          "the label kubernetes.io/color=blue is already in use, and the update would change its value: choose another "
@@ -317,15 +318,15 @@ REFUSED = {
     "-, yes, next is foo's partner, another image wanted":
         (V3, [new(3)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'   or   {ROLL} 'name=foo state=rolled_back'"),
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
     "-, yes, next is foo's partner, a restart wanted":
         (RESTART, [new(3)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'   or   {ROLL} 'name=foo state=rolled_back'"),
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
     "-, yes, next is foo's partner, another name wanted":
         (KEPT, [new(3)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'   or   {ROLL} 'name=foo next_name=bar state=rolled_back'"),
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo next_name=bar state=rolled_back'"),
     "-, yes, next is foo's partner, begun with another label key":
         (COLORED, [new(3)],
          "the update in progress was started with a deployment_label_key other than kubernetes.io/color", "",
@@ -333,17 +334,17 @@ REFUSED = {
     "yes, yes, another update is in progress that no command with images would resume":
         (V3, [old(2), new_with_more_than_an_image()],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
-         f"the task that began it   or   {ROLL} 'name=foo state=rolled_back'"),
+         f"run the task that began it\nor:\n{ROLL} 'name=foo state=rolled_back'"),
     "kubectl rolling-update was interrupted when foo was deleted already: nothing is to be deleted then":
         (UPDATE, [rc("bar", 3, annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})],
          "kubectl rolling-update was interrupted after it had deleted this controller: bar has the pods, and was about to be "
          "renamed", "",
-         "kubectl -n default annotate rc bar kubectl.kubernetes.io/update-source-id-   and update bar"),
+         "kubectl -n default annotate rc bar kubectl.kubernetes.io/update-source-id-\nthen update bar"),
     "an interrupted kubectl rolling-update":
         (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), rc("bar", 1)],
          "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the same kubectl command, or "
          "go back by hand", "",
-         "kubectl -n default scale rc foo --replicas=4; kubectl -n default delete rc bar; kubectl -n default annotate rc foo "
+         "kubectl -n default scale rc foo --replicas=4\nkubectl -n default delete rc bar\nkubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
 }
 
@@ -788,7 +789,7 @@ def test_the_command_that_resumes_another_update_keeps_its_next_name():
     with pytest.raises(RolloutError) as refused:
         decide(V3, foo_of_bar(2), bar(1))
 
-    assert "next_name=bar" in refused.value.next_command.partition(" or ")[0]
+    assert "next_name=bar" in refused.value.next_command.splitlines()[0]
 
 
 def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_images():

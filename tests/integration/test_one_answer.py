@@ -59,11 +59,15 @@ def versions(namespace):
     return {(item["metadata"]["uid"], item["metadata"]["generation"]) for item in items}
 
 
-def told(result):
-    """What depends neither on the moment nor on the names that the server gives."""
+def told(result, flow):
+    """What depends neither on the moment nor on the names that the server gives.
+
+    Of a Deployment's sizes, which the server changes, as many are told as were seen: two of them may come at once.
+    """
     each = {key: result.get(key) for key in ("name", "changed", "failed", "skipped", "msg", "failure")}
-    return {**each, "results": [told(one) for one in result.get("results", ())],
-            "steps": [(step["action"], step["kind"], step["from"], step["to"]) for step in result.get("steps", ())]}
+    steps = [(step["action"], step["kind"], step["from"], step["to"]) for step in result.get("steps", ())
+             if (flow, step["kind"]) != ("Deployment", "ReplicaSet")]
+    return {**each, "results": [told(one, flow) for one in result.get("results", ())], "steps": steps}
 
 
 @pytest.mark.parametrize("flow", FLOWS)
@@ -78,7 +82,7 @@ def test_whoever_is_asked_the_answer_is_the_same(namespace, asked, flow):
         planned = asked.module(check_mode=True, **wish, **task)
         assert versions(namespace) == before
         done = asked.module(**wish, **task)
-        assert told(planned) == told(done) and done["changed"]
+        assert told(planned, flow) == told(done, flow) and done["changed"]
 
     before = versions(namespace)
     for task, fails in {

@@ -35,7 +35,7 @@ test: .venv/ready ## Every tier that this machine can run, and a summary
 	@.venv/bin/python tests/run.py $(TIERS) kind
 
 .PHONY: $(TIERS:%=test-%)
-test-lint: ## ruff, import-linter, ansible-lint, antsibull
+test-lint: ## ruff, import-linter, yamllint, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster
 test-sanity: ## ansible-test sanity
 test-integration: ## pytest tests/integration: on the embedded cluster

@@ -35,7 +35,7 @@ test: .venv/ready ## Every tier that this machine can run, and a summary
 	@.venv/bin/python tests/run.py $(TIERS) kind
 
 .PHONY: $(TIERS:%=test-%)
-test-lint: ## ruff, import-linter, yamllint, ansible-lint, antsibull
+test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster
 test-sanity: ## ansible-test sanity
 test-integration: ## pytest tests/integration: on the embedded cluster
@@ -79,5 +79,5 @@ cluster-down: ## Stop it
 
 .PHONY: clean
 clean: ## Remove .venv, build/ and caches; the cluster's binaries stay in the user's cache
-	@rm -rf .venv build .pytest_cache .ruff_cache .hypothesis .ansible .import_linter_cache
+	@rm -rf .venv build .pytest_cache .ruff_cache .hypothesis .ansible .import_linter_cache .mypy_cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +

@@ -67,6 +67,7 @@ TIERS = {
         [
             "ruff check --output-format concise",
             "env PYTHONPATH=.venv/collections lint-imports --no-cache --no-logo",
+            "mypy",
             "yamllint --strict .",
             "ansible-lint --offline --strict",
             "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck .",

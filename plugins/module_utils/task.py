@@ -54,7 +54,7 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, no_log: set[str]
     return t.cast(Json, shown)
 
 
-def end(module: t.Any, work: t.Callable[[Json], Json]) -> t.NoReturn:
+def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
     """The end of a module (an AnsibleModule): its answer, and nothing secret in what AnsibleModule adds to it."""
     module.no_log_values |= connection.secrets(module.params)
     result = t.cast(Json, answer(work, module.params, module.no_log_values, module.warn))

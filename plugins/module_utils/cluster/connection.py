@@ -323,7 +323,7 @@ def _no_files_left() -> t.Iterator[list[str]]:
         written.append(path)
         return path
 
-    original = getattr(kube_config, "_create_temp_file_with_content", None)  # a package without it writes files, and goes on
+    original: t.Any = getattr(kube_config, "_create_temp_file_with_content", None)  # a package without it writes files, and goes on
     kube_config._create_temp_file_with_content = write
     try:
         yield written

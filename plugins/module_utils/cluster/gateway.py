@@ -97,6 +97,13 @@ class Gateway(Reads, Writes, Leases, t.Protocol):
     """What the driver needs of a cluster."""
 
 
+class RealGateway(Gateway, t.Protocol):
+    """What check mode needs, to make a model of it."""
+
+    def items(self, kind: Kind | None = None) -> list[Json]:
+        """The same as controllers(), as the API server shows them."""
+
+
 class Alone:
     """The part of a Gateway that a cluster has where nobody else is at work, everything is allowed, and no pod is in trouble."""
 

@@ -204,7 +204,7 @@ class Http:
             raise RolloutError(f"{self.connection.server} is not a valid API server address", why=_brief(error)) from error
         self._has_answered = True
         with contextlib.suppress(TypeError, ValueError):  # no date, or none that can be read
-            self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date")).timestamp() - time.time()
+            self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() - time.time()
         return answer.status, answer.headers, answer.data
 
     def pages(self, path: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:

@@ -38,9 +38,13 @@ class Cluster(t.Protocol):
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None: ...
 
-    def items(self, kind: Kind | None = None) -> list[Json]: ...
-
     def dry_run(self, write: Patch | Merge | Create) -> Json: ...
+
+
+class RealCluster(Cluster, t.Protocol):
+    """What a model is made from; part of a RealGateway."""
+
+    def items(self, kind: Kind | None = None) -> list[Json]: ...
 
 
 class Model(t.Protocol):
@@ -182,6 +186,7 @@ class Flow(t.Protocol):
 
     def forgo(self, memory: Memory, why: str) -> None:
         """Go on without what was wished for; says so."""
+        return
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         """The request with what only the cluster knows. Raises RolloutError."""
@@ -199,7 +204,7 @@ class Flow(t.Protocol):
     def standing(self, request: Request, seen: Observed) -> Standing:
         """The same for people."""
 
-    def model(self, real: Cluster) -> Model:
+    def model(self, real: RealCluster) -> Model:
         """A cluster in memory that begins as the real one stands."""
 
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
@@ -211,6 +216,7 @@ class Flow(t.Protocol):
 
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         """Whose pods will get another controller: whether that is allowed, a dry run tells before the first write."""
+        return None
 
     def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[Revision, ...]:
         """The templates that one can go back to, the newest first; kept are the ControllerRevisions of the primary."""
@@ -222,6 +228,7 @@ class Flow(t.Protocol):
 
     def note(self, write: Write, memory: Memory) -> None:
         """A write has landed."""
+        return
 
     def done_by_server(self, before: Observed, now: Observed) -> tuple[Step, ...]:
         """Steps that the server's own controllers have taken since."""

@@ -60,8 +60,8 @@ class Kind(enum.StrEnum):
         """Whether its pods can be given to a Deployment."""
         return self is Kind.REPLICATION_CONTROLLER
 
-    def labels(self, selector: dict) -> dict:
-        """The labels that a manifest's selector asks for."""
+    def labels(self, selector: dict) -> dict | None:
+        """The labels that a manifest's selector asks for; None where it has none."""
         return selector if self is Kind.REPLICATION_CONTROLLER else selector.get("matchLabels")
 
     def selector(self, labels: dict[str, str]) -> dict:

@@ -226,7 +226,7 @@ class Pod(t.NamedTuple):
 
     @classmethod
     def from_api(cls, metadata: Json) -> Pod:
-        owners = metadata.get("ownerReferences") or []
+        owners: list[Json] = metadata.get("ownerReferences") or []
         position, owner = next(((place, ref) for place, ref in enumerate(owners) if ref.get("controller")), (0, {}))
         return cls(metadata["name"], metadata["uid"], metadata.get("labels") or {}, owner.get("uid", ""), position)
 

@@ -55,7 +55,8 @@ class Chronicle:
         new = [cause for cause in causes if cause.kind not in self._told_causes]
         if new or (until != self._told and now - self._told_at >= TOLD_APART):
             self._told, self._told_at = until, now
-            for cause in new or [None]:
+            told: t.Sequence[Cause | None] = new or [None]
+            for cause in told:
                 self._say(report.waiting(until, self._namespace, *((cause.pod, cause.sentence) if cause else ())))
             self._told_causes.update(cause.kind for cause in new)
 

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import typing as t
 
-from ..cluster.gateway import Gateway
+from ..cluster.gateway import Gateway, RealGateway
 from ..cluster.simulated import SimulatedGateway
 from ..explain import report
 from ..flows import autoscaler
@@ -61,7 +61,7 @@ def run(
     return result
 
 
-def simulate(flow: Flow, request: Request, real: Gateway) -> Json:
+def simulate(flow: Flow, request: Request, real: RealGateway) -> Json:
     """Check mode: the same on a cluster in memory that begins as the real one stands. Raises RolloutError as run() does."""
     clock = StandingClock()
     return run(flow, request, SimulatedGateway(real, clock.sleep, flow.model(real)), clock)
@@ -118,7 +118,7 @@ class _Run:
                     return self.result(seen, "" if self.chronicle.steps else decision.message)
                 if only_look:
                     return None
-                if not self.memory.has_begun:
+                if decision is None or not self.memory.has_begun:
                     self.begin(seen)
                 elif isinstance(decision, Wait):
                     self.wait(seen, decision)

@@ -18,7 +18,7 @@ import math
 import threading
 import typing as t
 
-from ..cluster.gateway import Gateway
+from ..cluster.gateway import RealGateway
 from ..cluster.kubernetes import KubernetesGateway
 from ..flows.flow import Flow
 from ..model import marks
@@ -280,9 +280,9 @@ class _Shared:
         #: The uids of those that have been told of these revisions.
         self._told: set[str] = set()
 
-    def view(self, request: Request) -> Gateway:
+    def view(self, request: Request) -> RealGateway:
         """What the driver of one controller has for a gateway."""
-        return t.cast(Gateway, self._views[request.name])
+        return t.cast(RealGateway, self._views[request.name])
 
     def pass_on_news(self, seconds: float) -> None:
         """Wait for news that long, and wake the drivers of what they are about."""

@@ -16,7 +16,7 @@ from ...model.request import Request
 from ...model.steps import Action, Decision, Merge, Patch, Step, put
 from .. import autoscaler
 from ..commands import resume_and_rollback
-from ..flow import Cluster, Flow, Memory, Rule, Side, Standing
+from ..flow import Cluster, Flow, Memory, RealCluster, Rule, Side, Standing
 from ..wanted import merged, wanted_template
 from .find import DeploymentObserved, find
 from .planner import fenceposts, plan
@@ -73,11 +73,11 @@ class DeploymentFlow(Flow):
         if primary is None or primary.rollout is None:
             return None, None
         base = Request(name=primary.name, namespace=request.namespace, kind=Kind.DEPLOYMENT, label_key=marks.HASH_LABEL)
-        before = {it.name: it for it in there.sets}.get(primary.last_rollout.get("set"))
+        before = {it.name: it for it in there.sets}.get(primary.last_rollout.get("set", ""))
         templates = (before.template, there.successor.template) if before and there.successor else None
         return resume_and_rollback(base, primary.last_rollout.get("from") or {}, primary.images, _phase(primary)[1], templates)
 
-    def model(self, real: Cluster) -> SimulatedDeployments:
+    def model(self, real: RealCluster) -> SimulatedDeployments:
         return SimulatedDeployments(real.items(), real.items(Kind.REPLICA_SET))
 
     def done_by_server(self, before: Observed, now: Observed) -> tuple[Step, ...]:

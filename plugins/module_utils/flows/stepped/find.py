@@ -50,7 +50,7 @@ def _pick_successor(controllers: t.Mapping[str, Controller], request: Request, p
     if primary and not request.undoes and not primary.has_takeover:
         names.append(expected_successor(request, primary)[0])
     names += [each.name for each in partners]
-    return next((controllers[name] for name in names if name in controllers), None)
+    return next((controllers[name] for name in names if name and name in controllers), None)
 
 
 def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[Controller, ...]:
@@ -65,6 +65,6 @@ def _displaced(primary: Controller | None, partners: list[Controller]) -> tuple[
 def _left_by_kubectl(controllers: t.Mapping[str, Controller], name: str) -> tuple[str, ...]:
     """Names of the controllers that `kubectl rolling-update` was moving the primary's pods to when it was interrupted."""
     primary = controllers.get(name)
-    named = primary.annotations.get(marks.KUBECTL_NEXT) if primary else None
+    named = primary.annotations.get(marks.KUBECTL_NEXT, "") if primary else ""
     found = {each for each, it in controllers.items() if it.annotations.get(marks.KUBECTL_SOURCE, "").partition(":")[0] == name}
     return tuple(sorted(found | {each for each in (named,) if each in controllers}))

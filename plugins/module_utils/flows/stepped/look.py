@@ -17,7 +17,7 @@ from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Write
 from .. import autoscaler, handover
 from ..commands import resume_and_rollback
-from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Rule, Side, Standing
+from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, RealCluster, Rule, Side, Standing
 from ..simulated import SimulatedCluster
 from ..wanted import merged, wanted_template
 from . import history
@@ -119,7 +119,7 @@ class SteppedFlow(Flow):
         resume, back = resume_and_rollback(base, before, after, direction, templates)
         return resume, None if phase == "taking_over" or primary is None else back
 
-    def model(self, real: Cluster) -> SimulatedCluster:
+    def model(self, real: RealCluster) -> SimulatedCluster:
         return SimulatedCluster(real.items(), self.watches[0], real.revisions)
 
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:

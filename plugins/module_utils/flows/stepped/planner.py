@@ -83,7 +83,7 @@ def _forward(request: Request, seen: SteppedObserved) -> Decision:
     # pause_at: the same rollout, to fewer new pods; never back to fewer than there are.
     target = max(pause_at(request, desired), successor.replicas)
     paused = primary.paused if primary.paused == target else None
-    decision = _mark_both(seen, primary, successor, desired, forward=True, paused=paused)
+    decision: Decision | None = _mark_both(seen, primary, successor, desired, forward=True, paused=paused)
     # | yes | yes | sizes not there yet | a scale step |
     decision = decision or _roll(request, seen, grows=successor, shrinks=primary, desired=desired, target=target)
     if decision:

@@ -147,7 +147,7 @@ def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
 # Whoever asks
 
 
-def bar():
+def other():
     """A controller whose pods foo does not select."""
     item = rc("bar")
     item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = {"app": "bar"}
@@ -174,7 +174,7 @@ def asked(monkeypatch, capsys):
     "two that are wrong": {"names": ["nobody", "foo", "nothing"], "image": "myimage:v2", "max_failures": 1},
 }.values())
 def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
-    gateways = cluster(rc(), bar())
+    gateways = cluster(rc(), other())
 
     here = asked.here(**arguments)
 
@@ -185,7 +185,7 @@ def test_whoever_is_asked_the_answer_is_the_same(cluster, asked, arguments):
 
 @pytest.mark.parametrize("arguments", [{"name": "foo"}, {"names": ["foo", "bar"]}, {"names": ["foo", "no"], "max_failures": "50%"}])
 def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_says(cluster, asked, arguments):
-    gateways = cluster(rc(), bar())
+    gateways = cluster(rc(), other())
     arguments["image"] = "myimage:v2"
 
     assert asked.here(**arguments) is None

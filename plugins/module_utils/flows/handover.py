@@ -46,7 +46,8 @@ def is_under_way(seen: Observed) -> bool:
     """
     primary, successor = seen.primary, seen.successor
     return bool(primary and (primary.has_takeover
-                         or (successor and successor.takeover and is_closed(successor) and successor.partner == primary.name)))
+                             or (successor and successor.takeover and is_closed(successor)
+                                 and successor.partner == primary.name)))
 
 
 def needs_pods(seen: Observed) -> bool:

@@ -37,7 +37,7 @@ def commands(request, *items):
     return choose(request).commands(request, look(request, *items))
 
 
-def bar(replicas=0, goal=3, **changes):
+def new_bar(replicas=0, goal=3, **changes):
     return new(replicas, goal, name="bar", **changes)
 
 
@@ -101,7 +101,7 @@ COMMANDS = {
     "forward": (BOTH, FORWARD, BACKWARD),
     "back": ([old(2, 3), new(1, 0)], BACKWARD, BACKWARD),
     "taking over, from where there is no way back": (taking_over(), FORWARD, None),
-    "next keeps its name": ([foo_of_bar(), bar()], f"{ROLL} 'name=foo next_name=bar image=myimage:v2 container=web'",
+    "next keeps its name": ([foo_of_bar(), new_bar()], f"{ROLL} 'name=foo next_name=bar image=myimage:v2 container=web'",
                             f"{ROLL} 'name=foo next_name=bar state=rolled_back'"),
 }
 

@@ -56,7 +56,7 @@ class Real:
 def test_which_model_a_request_gets_and_what_it_has(request_, model, found, pods):
     it = choose(request_).model(Real())
 
-    assert type(it) is model
+    assert isinstance(it, model)
     assert it.controllers() == it.controllers(request_.kind) and it.controllers()["foo"].kind is request_.kind
     assert it.find("Service", "foo") == found and len(it.live_pods({"app": "foo"})) == pods
 

@@ -590,16 +590,16 @@ def test_a_foo_that_is_replaced_before_next_is_closed_loses_the_mark(world):
 
 
 @WORLDS
-@pytest.mark.parametrize("bar", [
+@pytest.mark.parametrize("named", [
     rc("bar"), rc("bar", annotations={marks.PARTNER: "another"}),
     rc("bar", annotations={marks.PARTNER: "foo"}, ownerReferences=[{"kind": "Deployment", "name": "web", "controller": True}]),
 ], ids=["it names nobody", "it names another", "it is controlled by another"])
-def test_a_mark_that_names_a_controller_that_is_no_next_is_refused(world, bar):
+def test_a_mark_that_names_a_controller_that_is_no_next_is_refused(world, named):
     """Whoever may annotate foo could have its pods changed otherwise."""
     primary = changed(world.renamed(), annotations={marks.TAKEOVER: json.dumps({**MARK, "next": "bar", "uid": "uid of bar"})})
 
     with pytest.raises(RolloutError) as refused:
-        decide(world.update, primary, world.of_kind(bar), pods=pods(3))
+        decide(world.update, primary, world.of_kind(named), pods=pods(3))
 
     assert refused.value.what == (f"the annotation {marks.TAKEOVER} names bar, which is not the successor in this update: "
                                   "its own annotations do not name foo")
@@ -645,7 +645,7 @@ def test_a_foo_that_is_gone_is_created_as_the_first_step_leaves_it(world):
         "name": "foo", "namespace": "default", "labels": {"app": "foo", KEY: LABEL}, "annotations": {}}
     assert primary["metadata"]["annotations"].keys() == {marks.PARTNER, marks.TAKEOVER}
     assert primary["spec"] == {"replicas": 3, "selector": world.new()["spec"]["selector"], "minReadySeconds": 0,
-                           "template": template("myimage:v2", LABEL, priorityClassName=CLOSED)}
+                               "template": template("myimage:v2", LABEL, priorityClassName=CLOSED)}
     assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
 
 

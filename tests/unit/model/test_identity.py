@@ -64,7 +64,7 @@ def test_values_that_differ_have_hashes_that_differ(one, other):
 def test_size_status_uid_version_label_and_annotations_of_foo_do_not_change_the_name(
         replicas, available, uid, version, label, annotation):
     primary = rc("foo", replicas, label=label, available=available, annotations={"note": annotation}, uid=uid,
-             resourceVersion=version, creationTimestamp="2026-11-21T10:00:00Z")
+                 resourceVersion=version, creationTimestamp="2026-11-21T10:00:00Z")
 
     name, value = named(primary)
 

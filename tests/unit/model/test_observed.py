@@ -209,7 +209,7 @@ def test_next_is(request_, items, expected):
 
     assert (seen.successor.name if seen.successor else None) == expected
     assert (seen.primary.name if seen.primary else None) == next((item["metadata"]["name"] for item in items
-                                                          if item["metadata"]["name"] == "foo"), None)
+                                                              if item["metadata"]["name"] == "foo"), None)
 
 
 def lost(**changes):

@@ -40,7 +40,7 @@ def test_sizes_that_change_all_the_time_are_told_once_in_a_second():
     waits = [(at, line) for at, line in lines if line.startswith("waiting: ")]
     assert len(waits) > 10 and len(lines) > 60
     assert all(TOLD_APART <= after - before < TOLD_APART + driver.LOOK_UP + 0.1
-               for (before, _), (after, _) in itertools.pairwise(waits))
+               for (before, _line), (after, _later) in itertools.pairwise(waits))
 
 
 def test_a_cause_is_told_at_once_with_the_sizes_and_only_once():

@@ -36,4 +36,4 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
     current = next((it for it in own if same_template(it.template, primary.template, marks.HASH_LABEL)), None)
     history = (Revision(revision_of(it), without_label(it.template, marks.HASH_LABEL), it.created) for it in own)
     newest_first = tuple(sorted(history, key=lambda it: it.number, reverse=True))
-    return DeploymentObserved(t.cast(Deployment, primary), current, sets=tuple(own), history=newest_first)
+    return DeploymentObserved(primary=t.cast(Deployment, primary), successor=current, sets=tuple(own), history=newest_first)

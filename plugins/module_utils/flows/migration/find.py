@@ -41,8 +41,8 @@ def find(request: Request, primary: Controller | None, cluster: Cluster) -> Migr
     replica_set = Controller.from_api(found, Kind.REPLICA_SET) if found else None
     is_handing_over = kept and replica_set and handover.is_closed(replica_set) and (primary is None or handover.is_closed(primary))
     pods = cluster.live_pods(kept["manifest"]["spec"]["selector"]) if kept and is_handing_over else None
-    return MigrationObserved(primary or deployment or replica_set, None, pods=pods, controller=primary, replica_set=replica_set,
-                             deployment=deployment, kept=kept)
+    return MigrationObserved(primary=primary or deployment or replica_set, successor=None, pods=pods, controller=primary,
+                             replica_set=replica_set, deployment=deployment, kept=kept)
 
 
 def kept_name(request: Request) -> str:

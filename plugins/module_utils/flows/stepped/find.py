@@ -31,7 +31,7 @@ def find(controllers: t.Mapping[str, Controller], request: Request) -> SteppedOb
     primary = controllers.get(request.name)
     partners = sorted((it for it in controllers.values() if it.partner == request.name), key=lambda it: it.name)
     successor = _pick_successor(controllers, request, primary, partners)
-    return SteppedObserved(primary, successor, displaced=_displaced(primary, partners),
+    return SteppedObserved(primary=primary, successor=successor, displaced=_displaced(primary, partners),
                            kubectl_left=_left_by_kubectl(controllers, request.name))
 
 

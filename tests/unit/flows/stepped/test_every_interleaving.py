@@ -353,7 +353,7 @@ class Explorer:
 
     def check_it_can_be_fulfilled(self, request: Request) -> None:
         """4. Whatever happened before, going on with one wish leads to its end."""
-        before: list[list[int]] = [[] for _ in self.clusters]
+        before: list[list[int]] = [[] for _cluster in self.clusters]
         for earlier, later in itertools.chain(self.moves, self.steps[wish(request)]):
             before[later].append(earlier)
         todo, found = list(self.ends[wish(request)]), set(self.ends[wish(request)])
@@ -423,7 +423,7 @@ def test_update_and_rollback_of_a_foo_where(primary, surge, unavailable):
 
 
 @pytest.mark.parametrize("primary", [pytest.param(rs(replicas=size, label=label), id=f"size {size}, {label}")
-                                 for size in range(4) for label in (None, "earlier", SUCCESSOR_LABEL)])
+                                     for size in range(4) for label in (None, "earlier", SUCCESSOR_LABEL)])
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_and_rollback_of_a_replica_set(primary, surge, unavailable):
     """Its selector stays, and matches the pods that it gets."""

@@ -110,7 +110,7 @@ def test_time_and_author_are_those_of_the_update_that_led_there():
 
 def test_of_a_template_that_somebody_has_edited_since_nobody_knows_who_it_was():
     primary = Controller.from_api(rc(annotations={marks.LAST_ROLLOUT: record("updated", who="jane@desk")},
-                                 creationTimestamp="2026-01-01T00:00:00Z"))
+                                     creationTimestamp="2026-01-01T00:00:00Z"))
 
     (now,) = history.revisions(primary, [], marks.DEPLOYMENT_LABEL)
 
@@ -198,10 +198,10 @@ def test_the_one_that_stays_inherits_the_history():
 
     result = world.roll(**v(3), next_name="bar")
 
-    bar = world.controllers()["bar"]
+    uid = world.controllers()["bar"].uid
     assert recorded(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
     assert world.history("bar") == [(3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
-    assert len(world.revisions([bar.uid])) == 2
+    assert len(world.revisions([uid])) == 2
     world.roll(name="bar", **back_to(1))
     assert world.images() == {"bar": "myimage:v1"}
 

@@ -44,7 +44,7 @@ def decide(request, *items, **facts):
     return plan(request, look(request, *items, **facts))
 
 
-def bar(replicas=0, goal=3, **changes):
+def new_bar(replicas=0, goal=3, **changes):
     """A next controller that keeps the name the user gave it."""
     return new(replicas, goal, name="bar", **changes)
 
@@ -130,11 +130,11 @@ FORWARD = {
     "-, yes, next is foo's partner: foo is recreated first":
         (UPDATE, [new(2)], ("create", "foo", None, V2)),
     "-, yes, next is foo's partner, next_name given: what is missing of next's size is made up for":
-        (KEPT, [bar(2)], ("scale", "bar", 2, 3)),
+        (KEPT, [new_bar(2)], ("scale", "bar", 2, 3)),
     "-, yes, next is foo's partner, next_name given: all of it available":
-        (KEPT, [bar(3, available=1)], ("wait", "bar 1/3 available")),
+        (KEPT, [new_bar(3, available=1)], ("wait", "bar 1/3 available")),
     "-, yes, next is foo's partner, next_name given: then its marks go":
-        (KEPT, [bar(3)], ("annotate", "bar", "3 desired", "updated")),
+        (KEPT, [new_bar(3)], ("annotate", "bar", "3 desired", "updated")),
     "-, yes, next_name given, template as wanted, no marks: done, that update has ended":
         (KEPT, [rc("bar", image="myimage:v2")], ("done", "bar already has the wanted template, and foo is gone")),
     "yes, -, else: other controllers that select the same pods make no difference":
@@ -185,7 +185,7 @@ FORWARD = {
     "yes (0), yes (all available), no next_name: not while a pod of foo is there":
         (UPDATE, [old(0, current=1), new(3)], ("wait", f"{SUCCESSOR} 3/3 available, foo 1")),
     "yes (0), yes (all available), next_name given: delete foo":
-        (KEPT, [foo_of_bar(0), bar(3)], ("delete", "foo", 0, None)),
+        (KEPT, [foo_of_bar(0), new_bar(3)], ("delete", "foo", 0, None)),
     "yes (0), yes, desired 0: handover at once":
         (UPDATE, [old(0, desired=0), new(0, 0, desired=0)], ("rename", "foo", V1, V2)),
     "yes, yes, a next that lost a race and has no pods: it goes":
@@ -218,9 +218,9 @@ BACKWARD = {
     "no next: a rollback which has already ended is unchanged":
         (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})], ("done", "foo is already rolled back")),
     "next_name given: the same":
-        (KEPT_BACK, [foo_of_bar(3, 3), bar(0, 0)], ("delete", "bar", 0, None)),
+        (KEPT_BACK, [foo_of_bar(3, 3), new_bar(0, 0)], ("delete", "bar", 0, None)),
     "without next_name, of an update that had one: found by the mark":
-        (BACK, [foo_of_bar(3, 3), bar(0, 0)], ("delete", "bar", 0, None)),
+        (BACK, [foo_of_bar(3, 3), new_bar(0, 0)], ("delete", "bar", 0, None)),
 }
 
 
@@ -523,7 +523,7 @@ def test_next_has_foo_s_metadata_without_what_is_only_foo_s():
     decision = decide(UPDATE, primary)
 
     its_own = {marks.PARTNER: "foo", marks.PARTNER_UID: "uid of foo", marks.DESIRED: "2", marks.ORIGINAL: "2",
-             marks.LAST_ROLLOUT: record("updating", request=UPDATE.fingerprint)}
+               marks.LAST_ROLLOUT: record("updating", request=UPDATE.fingerprint)}
     assert decision.write == Create({
         "apiVersion": "v1",
         "kind": "ReplicationController",
@@ -768,7 +768,7 @@ def test_scaling_assumes_the_object_the_size_and_every_mark():
 
 
 @pytest.mark.parametrize("request_, items, preconditions", [
-    (KEPT, [foo_of_bar(0), bar(3)], {"uid": "uid of foo", "resourceVersion": "1"}),
+    (KEPT, [foo_of_bar(0), new_bar(3)], {"uid": "uid of foo", "resourceVersion": "1"}),
     (BACK, [old(3, 3), new(0, 0)], {"uid": f"uid of {SUCCESSOR}", "resourceVersion": "1"}),
 ], ids=["foo when next keeps its name", "next after a rollback"])
 def test_a_controller_without_pods_is_deleted_if_nothing_about_it_has_changed(request_, items, preconditions):
@@ -787,7 +787,7 @@ def test_the_command_after_an_ended_update_is_one_that_is_accepted():
 
 def test_the_command_that_resumes_another_update_keeps_its_next_name():
     with pytest.raises(RolloutError) as refused:
-        decide(V3, foo_of_bar(2), bar(1))
+        decide(V3, foo_of_bar(2), new_bar(1))
 
     assert "next_name=bar" in refused.value.next_command.splitlines()[0]
 

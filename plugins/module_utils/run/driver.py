@@ -111,7 +111,7 @@ class _Run:
                 try:
                     decision = self.flow.plan(self.request, seen)
                 except RolloutError:
-                    if self.memory.has_begun or not seen.in_progress:
+                    if self.memory.has_begun or not seen.in_progress or (only_look and not self.lease.is_somebody_elses()):
                         raise
                     decision = None  # if somebody is at work on it, that is what to tell
                 if isinstance(decision, Done):

@@ -125,6 +125,11 @@ class Lease:
                 self._say(f"waiting for the task of {_holder(found)} to end")
             self._sleep(LOOK_AGAIN)
 
+    def is_somebody_elses(self) -> bool:
+        """Whether there is a holder who is not known to have ended; that is one request. Raises RolloutError."""
+        found = self._gateway.lease(self._name) if self._request.lock else None
+        return found is not None and not self._has_ended(found, unchanged_for=0)
+
     def keep(self) -> None:
         """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
         if self._held is None or self._elapsed() - self._renewed_at < self._renew_after:

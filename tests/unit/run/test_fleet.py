@@ -12,11 +12,12 @@ import pytest
 from builders import SUCCESSOR, new, old, rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks, options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process
 
 ORDER = "example.com/order"
 
@@ -203,6 +204,33 @@ def test_a_name_that_is_wrong_is_told_before_anything_is_changed(way, wrong, nam
     assert result["failure"]["what"] == "1 of 3 controllers failed (wrong)" and result["failure"]["why"] == reason
     assert result["msg"].count(reason) == 1 and not result["changed"]
     assert set(cluster.controllers()) <= {"one", "two", "wrong"}
+
+
+def in_progress(**holder):
+    """foo on its way to v2, and whose Lease that is."""
+
+    class Held(Cluster):
+        def lease(self, name):
+            process = Process.mine()._replace(**holder)
+            return {"metadata": {"annotations": {marks.HOLDER: str(process)}}, "spec": {"holderIdentity": "jane"}}
+
+    return (Held if holder else Cluster)(old(2), new(1), *controllers("one"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("holder", [{}, {"started": "long ago"}], ids=["nobody", "one that was killed"])
+def test_another_update_in_progress_is_told_before_anything_is_changed(way, holder):
+    cluster = in_progress(**holder)
+    cluster.refused = {"one"}
+
+    result = answer(way, cluster, image="myimage:v3", names=["one", "foo"])
+
+    assert [(each["failed"], each["skipped"]) for each in result["results"]] == [(False, True), (True, False)]
+    assert "another update is in progress: to myimage:v2" in result["failure"]["why"]
+
+
+def test_an_update_that_somebody_may_be_at_work_on_is_left_to_whoever_waits_for_it():
+    assert answer(fleet.look, in_progress(machine="another"), image="myimage:v3", names=["one", "foo"]) is None
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -20,6 +20,7 @@ import sys
 import typing as t
 
 from ansible import constants as C
+from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
@@ -37,9 +38,16 @@ class ActionModule(ActionBase):
     _supports_async = True
     _supports_check_mode = True
     _supports_diff = True
+    #: The roles give all arguments in one template. Ansible warns of those, since facts of a machine could add arguments; ours can
+    #: only be options that the role's argument_specs.yml has.
+    supports_raw_params = True
 
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         super().run(tmp, task_vars)
+        arguments = self._task.args.pop("_raw_params", {})
+        if not isinstance(arguments, dict):
+            raise AnsibleActionFail(f"give the arguments as key=value, not as {arguments!r}")
+        self._task.args |= arguments
         if self._is_here(task_vars or {}) and (result := self._look()):
             return result
         if self._is_known() and not self._task.become:

@@ -52,6 +52,7 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
     assert [each["rollout"]["phase"] for each in told["results"]] == ["paused", "paused", "paused", "complete"]
     assert told["previous_images"] == {"web": "myimage:v1"} and told["user"] and told["started"] < told["ended"]
     assert '"outcome": "updated"' in output.partition("CUSTOM STATS")[2]
+    assert "unsafe" not in output  # which Ansible warns of where a module is given its arguments by a template
 
     shop.asked.clear()
     assert "changed=0" in playbooks.bump(after_tasks="") and shop.asked == NEVER_ASKED

@@ -394,11 +394,11 @@ steps:
         - V(hand over) pods from one controller to another, each with one patch.
         - V(restore) a size, a template, or a HorizontalPodAutoscaler that this update, or somebody else, had changed.
         - V(freeze) a HorizontalPodAutoscaler for the duration of the update.
-        - V(record) the template that is about to be replaced in the history, or remove the oldest one from it.
+        - V(keep) the template that is about to be replaced in the history, and V(delete) the oldest one from it.
         - V(update) the template of a Deployment.
         - V(pace) sets how far the cluster may go with the update of a Deployment.
       type: str
-      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over, record]
+      choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over, keep]
     kind:
       description: Kind of the object that was changed; V(Pod) for V(hand over).
       type: str
@@ -504,7 +504,7 @@ rollout:
       description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null) if there is none.
       type: str
     last_rollout:
-      description: The last update; V(null) while one is in progress, or if none is on record.
+      description: The last update; V(null) while one is in progress, or if none is known.
       type: dict
       contains:
         outcome:
@@ -521,7 +521,7 @@ rollout:
           description: When the update ended, in RFC 3339, UTC.
           type: str
         who:
-          description: Who ran the task that ended the update, as C(user@machine). Not recorded for a Deployment.
+          description: Who ran the task that ended the update, as C(user@machine). Not kept for a Deployment.
           type: str
         to_revision:
           description: Number of the revision that a Deployment was returned to, if O(to_revision) was given.

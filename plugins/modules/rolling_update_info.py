@@ -113,7 +113,7 @@ rollouts:
       description: When the update in progress began or changed direction, in RFC 3339, UTC; V(null) if there is none.
       type: str
     last_rollout:
-      description: The last update; V(null) while one is in progress, or if none is on record.
+      description: The last update; V(null) while one is in progress, or if none is known.
       type: dict
       contains:
         outcome:
@@ -130,7 +130,7 @@ rollouts:
           description: When the update ended, in RFC 3339, UTC.
           type: str
         who:
-          description: Who ran the task that ended the update, as C(user@machine). Not recorded for a Deployment.
+          description: Who ran the task that ended the update, as C(user@machine). Not kept for a Deployment.
           type: str
         to_revision:
           description: Number of the revision that a Deployment was returned to, if it was.

@@ -205,7 +205,7 @@ def change(step: Json) -> str:
     before, after = (", ".join(dict.fromkeys(map(str, value.values()))) if isinstance(value, dict) else value
                      for value in (step.get("from"), step.get("to")))
     if step.get("action") == "delete":
-        return "it had no pods"
+        return str(after or "it had no pods")
     if step.get("action") == "hand over":
         return f"{before} pod{'s' if before != 1 else ''} → {after}"
     if step.get("action") == "annotate" or before is None:

@@ -123,7 +123,7 @@ def test_check_mode_tells_the_steps_and_keeps_nothing(namespace):
     done = namespace.roll(**back_to(1))
 
     told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
-    assert told[0] == told[1] and "record" in [step[0] for step in told[0]]
+    assert told[0] == told[1] and "keep" in [step[0] for step in told[0]]
 
 
 @pytest.mark.long  # two of its points are in every `make test`: tests/faults

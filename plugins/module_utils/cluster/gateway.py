@@ -6,38 +6,20 @@
 
 from __future__ import annotations
 
-import collections.abc
 import typing as t
 
+from ..flows.flow import Cluster, RealCluster
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller, Pod
-from ..model.steps import Create, HandOver, Merge, Patch, Write
+from ..model.steps import HandOver, Write
 
 
-class Reads(t.Protocol):
-    """What is there, and what would be."""
-
-    def controllers(self, kind: Kind | None = None) -> collections.abc.Mapping[str, Controller]:
-        """The controllers of that kind in the namespace by name, as last heard of; None means the kind that the user names.
-
-        There are none of a kind that is not followed.
-        """
-
-    def look_up(self, name: str) -> None:
-        """Make sure what is known of one controller of the user's kind is no older than this call."""
+class Reads(Cluster, t.Protocol):
+    """What is there, and what would be; what a flow looks at, and what else is told of a rollout."""
 
     def wait(self, seconds: float) -> t.Any:
         """Return when something may have changed, or after that time."""
-
-    def dry_run(self, write: Patch | Merge | Create) -> Json:
-        """The object as the API server would store it. Raises RolloutError where it refuses that."""
-
-    def find(self, kind: str, name: str) -> Json | None:
-        """An object of any kind, as it is now."""
-
-    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
-        """All pods with those labels that have neither ended nor are about to, as they are now."""
 
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError where a dry run tells that its pods may not get another controller."""
@@ -56,9 +38,6 @@ class Reads(t.Protocol):
 
     def objects(self, resource: str) -> list[Json] | None:
         """The first page of the objects of that kind in the namespace (nodes: of all); None where they may not be seen."""
-
-    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        """The ControllerRevisions that keep what the controllers with these uids were; None where they may not be seen."""
 
     def why_absent(self, name: str) -> str:
         """What explains that there is no controller of that name: a Deployment that has it, a namespace that is not there."""
@@ -97,11 +76,8 @@ class Gateway(Reads, Writes, Leases, t.Protocol):
     """What the driver needs of a cluster."""
 
 
-class RealGateway(Gateway, t.Protocol):
+class RealGateway(Gateway, RealCluster, t.Protocol):
     """What check mode needs, to make a model of it."""
-
-    def items(self, kind: Kind | None = None) -> list[Json]:
-        """The same as controllers(), as the API server shows them."""
 
 
 class Alone:

@@ -19,9 +19,4 @@ _STEPPED = {kind: SteppedFlow(kind) for kind in (Kind.REPLICATION_CONTROLLER, Ki
 
 def choose(request: Request) -> Flow:
     """The flow that carries out the request."""
-    return _MIGRATION if request.state is State.MIGRATED else of_kind(request.kind)
-
-
-def of_kind(kind: Kind) -> Flow:
-    """The flow of the updates of a kind."""
-    return _STEPPED.get(kind, _DEPLOYMENT)
+    return _MIGRATION if request.state is State.MIGRATED else _STEPPED.get(request.kind, _DEPLOYMENT)

@@ -25,26 +25,41 @@ LOOK_AT_PODS_AGAIN = 0.5
 Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
 
+def every_verb(kind: Kind) -> Rule:
+    """What it takes to follow the controllers of a kind, and to write them."""
+    return (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
+
+
 class Cluster(t.Protocol):
     """What a flow looks at; part of a Gateway."""
 
-    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]: ...
+    def controllers(self, kind: Kind | None = None) -> t.Mapping[str, Controller]:
+        """The controllers of that kind in the namespace by name, as last heard of; None means the kind that the user names.
 
-    def look_up(self, name: str) -> None: ...
+        There are none of a kind that is not followed.
+        """
 
-    def find(self, kind: str, name: str) -> Json | None: ...
+    def look_up(self, name: str) -> None:
+        """Make sure what is known of one controller of the user's kind is no older than this call."""
 
-    def live_pods(self, selector: Json) -> tuple[Pod, ...]: ...
+    def find(self, kind: str, name: str) -> Json | None:
+        """An object of any kind, as it is now."""
 
-    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None: ...
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        """All pods with those labels that have neither ended nor are about to, as they are now."""
 
-    def dry_run(self, write: Patch | Merge | Create) -> Json: ...
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        """The ControllerRevisions that keep what the controllers with these uids were; None where they may not be seen."""
+
+    def dry_run(self, write: Patch | Merge | Create) -> Json:
+        """The object as the API server would store it. Raises RolloutError where it refuses that."""
 
 
 class RealCluster(Cluster, t.Protocol):
     """What a model is made from; part of a RealGateway."""
 
-    def items(self, kind: Kind | None = None) -> list[Json]: ...
+    def items(self, kind: Kind | None = None) -> list[Json]:
+        """The same as controllers(), as the API server shows them."""
 
 
 class Model(t.Protocol):
@@ -209,6 +224,7 @@ class Flow(t.Protocol):
 
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
         """What to type to go on with an update in progress, and to go back; None where there is nothing to do."""
+        return None, None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """What the user should know before the first write."""

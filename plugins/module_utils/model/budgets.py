@@ -24,7 +24,7 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
     return [each for each in budgets or () if _selects(_map(each, "spec").get("selector"), labels)]
 
 
-def pace(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
+def surge_and_unavailable(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
     """Surge and unavailable; no budget of the pods lets fewer be healthy than it would of a controller of that size."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     return surge, min([unavailable, *(spare(budget, desired) for budget in budgets)])

@@ -94,7 +94,7 @@ def request_from(params: Json) -> Request:
         definition=definition,
         releases_owner=given.get("release_owner", Request.releases_owner),
         label_key=_label_key(params.get("deployment_label_key")) if not kind.is_stepped_by_server else marks.HASH_LABEL,
-        gives_pace=bool({"max_surge", "max_unavailable"} & given.keys()),
+        gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
         rolls_back=given.get("on_failure") == "rollback",
         **{option: given[option] for option in _TAKEN if option in given},
         **{option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},

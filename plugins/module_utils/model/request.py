@@ -37,7 +37,7 @@ class Request:
     to_revision: int | None = None
     #: The template of that revision, once it has been looked up; a Deployment has it on its ReplicaSets.
     revision: Json | None = None
-    #: How many templates of before are kept.
+    #: How many previous templates are kept.
     revision_history_limit: int = 10
     #: Whether a controller that another object controls may be taken from it, to be migrated.
     releases_owner: bool = False
@@ -45,7 +45,7 @@ class Request:
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
     #: Whether one of these two was given; a Deployment has its own otherwise.
-    gives_pace: bool = False
+    gives_strategy: bool = False
     #: Seconds a new pod must be ready to count as available; None keeps what the controller has.
     min_ready_seconds: int | None = None
     #: Seconds between two turns.

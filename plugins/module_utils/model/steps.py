@@ -33,7 +33,7 @@ class Action(enum.StrEnum):
     UPDATE = "update"
     PACE = "pace"
     HAND_OVER = "hand over"
-    RECORD = "record"
+    KEEP = "keep"
 
 
 CONTROLLER, AUTOSCALER = str(Kind.REPLICATION_CONTROLLER), "HorizontalPodAutoscaler"

@@ -24,7 +24,7 @@ from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, Action, Done, HandOver, Step, Wait
+from ..model.steps import AUTOSCALER, REVISION, Action, Done, HandOver, Step, Wait
 from . import beginning
 from .chronicle import Chronicle
 from .clock import ALONE, Clock, Intervals, StandingClock
@@ -186,7 +186,7 @@ class _Run:
         try:
             landed, step = self.write(step)
         except RolloutError as error:
-            if step.action is not Action.RECORD:
+            if step.write.kind != REVISION:
                 raise
             self.flow.forgo(self.memory, error.why or error.what)
             return False

@@ -8,7 +8,12 @@ from __future__ import annotations
 import pytest
 from builders import template
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import budgets_of, desired_healthy, pace, spare
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import (
+    budgets_of,
+    desired_healthy,
+    spare,
+    surge_and_unavailable,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -71,5 +76,5 @@ def test_the_strictest_budget_sets_the_pace(budgets, unavailable):
     budgets = [{"spec": spec} for spec in budgets]
     request = Request(name="foo", max_surge=Size(2), max_unavailable=Size(3))
 
-    assert pace(request, budgets, 10) == (2, unavailable)
+    assert surge_and_unavailable(request, budgets, 10) == (2, unavailable)
     assert min([3, *(spare(each, 10) for each in budgets)]) == unavailable

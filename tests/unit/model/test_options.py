@@ -179,7 +179,7 @@ def test_every_option_arrives():
 
     assert request == Request(
         name="a.b", namespace="prod", next_name="bar", images={"web": "myimage:v2"}, label_key="x.io/y",
-        max_surge=Size(25, percent=True), max_unavailable=Size(3), gives_pace=True, min_ready_seconds=5, update_period=1.5,
+        max_surge=Size(25, percent=True), max_unavailable=Size(3), gives_strategy=True, min_ready_seconds=5, update_period=1.5,
         progress_deadline=60.5)
 
 

@@ -527,7 +527,7 @@ def test_it_stops_while_it_pauses():
     assert cluster.clock.now < 1012
 
 
-# Known faults: each of these fails, and says so when it does not any more
+# The end of writing
 
 
 def test_a_stop_during_a_pause_is_the_end_of_writing():

@@ -91,7 +91,7 @@ def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> De
             return Done(f"{primary.name} is already rolled back")
         # | yes | - | else | error: nothing to roll back, and how to go back from here |
         raise _nothing_to_roll_back(request, seen, primary)
-    # | yes | updating | | the template of before, the pace of before |
+    # | yes | updating | | the previous template, the previous pace |
     if record["outcome"] == "updating":
         before = next((it for it in seen.sets if it.name == record.get("set")), None)
         if before is None:
@@ -116,7 +116,7 @@ def _back_to(request: Request, seen: DeploymentObserved, primary: Deployment, re
     # | yes | - | it has that template | done, unchanged |
     if primary.rollout is None and same_template(there.template, primary.template, marks.HASH_LABEL):
         return Done(f"{primary.name} already has the template of revision {revision}")
-    # | yes | any | to_revision | its template, the pace of before |
+    # | yes | any | to_revision | its template, the previous pace |
     original = (primary.rollout or {}).get("original") or primary.settings
     return _begin(request, seen, primary, there.template, original, "rolling back")
 
@@ -183,7 +183,7 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, origi
     """What the settings have to be now. is_moving: the template is the wanted one already."""
     if not _pauses(request, primary):
         settings = _restored(primary, original) if primary.rollout else original
-        if request.gives_pace:
+        if request.gives_strategy:
             _refuse_recreate(request, original, "max_surge and max_unavailable")
             numbers = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
             settings = {**settings, "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
@@ -245,7 +245,7 @@ def fenceposts(request: Request, primary: Deployment) -> tuple[int, int]:
 
 
 def _fenceposts(request: Request, original: Json, desired: int) -> tuple[int, int]:
-    if request.gives_pace:
+    if request.gives_strategy:
         return resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
     numbers = original["strategy"].get("rollingUpdate") or {}
     surge, unavailable = (Size.from_api(numbers.get(field, DEFAULT)) for field in ("maxSurge", "maxUnavailable"))

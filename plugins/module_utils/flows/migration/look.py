@@ -15,7 +15,7 @@ from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import Decision
 from .. import autoscaler, handover
-from ..flow import Cluster, Flow, Memory, RealCluster, Rule, Side, Standing
+from ..flow import Cluster, Flow, Memory, RealCluster, Rule, Side, Standing, every_verb
 from .find import MigrationObserved, find
 from .planner import plan
 from .simulated import SimulatedMigration
@@ -28,7 +28,7 @@ class MigrationFlow(Flow):
     makes_pods = False
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        return (("", "replicationcontrollers", ("get", "list", "watch", "create", "patch", "delete")), *handover.NEEDS,
+        return (every_verb(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
                 ("apps", "controllerrevisions", ("get", "create", "delete")), ("apps", "replicasets", ("get", "create", "patch")),
                 ("apps", "deployments", ("get", "create", "patch")))
 
@@ -46,12 +46,9 @@ class MigrationFlow(Flow):
         if it is None:
             return Standing(None)
         goal = it.replicas if it.original is None else it.original
-        surge, unavailable = budgets.pace(request, (), goal)
+        surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
         return Standing(it, old=Side.of(it), goal=goal, surge=surge, unavailable=unavailable, before=it.images, after=it.images,
                         template=it.template, grows=it, progress=it.available)
-
-    def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
-        return request.command(), None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """What becomes of an autoscaler of the ReplicationController."""

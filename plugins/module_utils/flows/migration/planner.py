@@ -182,7 +182,7 @@ def _deployment(request: Request, there: MigrationObserved, kept: Json) -> Json:
     metadata, spec = kept["manifest"]["metadata"], kept["manifest"]["spec"]
     annotations = {key: value for key, value in metadata["annotations"].items() if key not in marks.NOT_COPIED}
     pace = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
-    strategy = {"strategy": {"type": "RollingUpdate", "rollingUpdate": pace}} if request.gives_pace else {}
+    strategy = {"strategy": {"type": "RollingUpdate", "rollingUpdate": pace}} if request.gives_strategy else {}
     size = there.replica_set.replicas if there.replica_set else spec["replicas"]
     return {
         "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),

@@ -96,11 +96,10 @@ def keep(request: Request, seen: SteppedObserved, primary: Controller, successor
     for it in stay:
         if it.owner_uid != survivor.uid:
             write = Create(_manifest(request, survivor, it))
-            return Step(Action.RECORD, write.name, write, after=f"{_images(it)} as revision {it.number}")
+            return Step(Action.KEEP, write.name, write, after=f"{_images(it)} as revision {it.number}")
     for it in seen.history:
         if it.owner_uid == survivor.uid and it not in stay:
-            delete = Delete(it.name, {}, REVISION)
-            return Step(Action.RECORD, it.name, delete, after=f"revision {it.number} is removed")
+            return Step(Action.DELETE, it.name, Delete(it.name, {}, REVISION), after=f"revision {it.number}")
     return None
 
 

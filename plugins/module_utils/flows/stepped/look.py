@@ -10,6 +10,7 @@ import dataclasses
 import typing as t
 
 from ...model import budgets, identity
+from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.marks import DEPLOYMENT_LABEL, Revision
 from ...model.observed import Controller, Observed, Pod, own_label
@@ -17,7 +18,7 @@ from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Write
 from .. import autoscaler, handover
 from ..commands import resume_and_rollback
-from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, RealCluster, Rule, Side, Standing
+from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, RealCluster, Rule, Side, Standing, every_verb
 from ..simulated import SimulatedCluster
 from ..wanted import merged, wanted_template
 from . import history
@@ -32,8 +33,7 @@ class SteppedFlow(Flow):
         self.watches = (kind,)
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        kind = self.watches[0]
-        own = (kind.group, kind.resource, ("get", "list", "watch", "create", "patch", "delete"))
+        own = every_verb(self.watches[0])
         return (own, *handover.NEEDS) if _hands_over(request) else (own,)
 
     def wishes(self, request: Request) -> tuple[Rule, ...]:
@@ -83,7 +83,7 @@ class SteppedFlow(Flow):
         began = (primary if primary and direction == "back" else successor or survivor)
         mark = primary and primary.takeover
         goal = _goal(primary, successor)
-        surge, unavailable = budgets.pace(request, seen.budgets, goal or 0)
+        surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, goal or 0)
         grows = primary if handover.is_under_way(seen) else next((it for it in (successor, primary) if it and it.desired), primary)
         holders = tuple((it, it is successor) for it in (successor, primary) if it)
         return Standing(
@@ -126,7 +126,7 @@ class SteppedFlow(Flow):
         primary = seen.primary
         return primary if primary and primary.current and not seen.in_progress and _hands_over(request) else None
 
-    def past(self, seen: Observed, kept: t.Sequence[t.Any]) -> tuple[Revision, ...]:
+    def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[Revision, ...]:
         return history.revisions(seen.primary, kept, DEPLOYMENT_LABEL) if seen.primary else ()
 
     def to_look_up(self, seen: Observed) -> tuple[str, ...]:
@@ -159,12 +159,11 @@ def _goal(primary: Controller | None, successor: Controller | None) -> int | Non
     return primary.replicas if primary else successor.replicas if successor else None
 
 
-def _wanted(request: Request, base: Controller, successor: Controller | None, cluster: Cluster, memory: Memory) -> t.Any:
+def _wanted(request: Request, base: Controller, successor: Controller | None, cluster: Cluster, memory: Memory) -> Json:
     """The wanted template; the successor's own where the name says that it has it."""
     is_expected = (request.asks_the_server and successor and successor is not base
                    and own_label(request, successor) == expected_successor(request, base)[1])
-    return successor.template if successor and is_expected else wanted_template(
-        request, base, cluster, memory, dry_run_of)
+    return successor.template if successor and is_expected else wanted_template(request, base, cluster, memory, dry_run_of)
 
 
 def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tuple[Pod, ...] | None:

@@ -90,7 +90,7 @@ def _forward(request: Request, seen: SteppedObserved) -> Decision:
         return decision
     if request.pause_at and desired:
         return _pause(primary, successor, target, desired)
-    # | yes (0) | yes (all available) | foo's template is not in its history | record it there |
+    # | yes (0) | yes (all available) | foo's template is not in its history | keep it there |
     if recorded := history.keep(request, seen, primary, successor):
         return recorded
     # | yes (0) | yes (all available) | no next_name | handover |
@@ -268,7 +268,7 @@ def _roll(request: Request, seen: SteppedObserved, *, grows: Controller, shrinks
 
 def _pace(request: Request, seen: SteppedObserved, desired: int) -> tuple[int, int]:
     """Surge and unavailable; refuses where nothing could ever move."""
-    surge, unavailable = budgets.pace(request, seen.budgets, desired)
+    surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, desired)
     if surge == unavailable == 0 < desired:
         name = next(budget["metadata"]["name"] for budget in seen.budgets if not budgets.spare(budget, desired))
         raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable, and max_surge "

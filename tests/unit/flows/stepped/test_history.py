@@ -79,8 +79,8 @@ def back_to(number):
     return {"state": "rolled_back", "to_revision": number}
 
 
-def recorded(result):
-    return [step["to"] for step in result["steps"] if step["action"] == "record"]
+def kept(result):
+    return [step["to"] for step in result["steps"] if step["kind"] == "ControllerRevision"]
 
 
 def test_what_an_update_replaces_is_kept_just_before_it_is_lost():
@@ -89,7 +89,7 @@ def test_what_an_update_replaces_is_kept_just_before_it_is_lost():
     result = world.roll(**v(2))
 
     actions = [step["action"] for step in result["steps"]]
-    assert actions[actions.index("record") + 1] == "rename" and recorded(result) == ["myimage:v1 as revision 1"]
+    assert actions[actions.index("keep") + 1] == "rename" and kept(result) == ["myimage:v1 as revision 1"]
     assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
     (item,) = world.cluster.kept.values()
     assert json.loads(item["data"]["template"]) == rc()["spec"]["template"]
@@ -127,7 +127,7 @@ def test_back_to_a_revision_and_it_is_not_kept_twice():
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
     assert world.history() == [(4, "myimage:v1"), (3, "myimage:v3"), (2, "myimage:v2")]
     assert not world.roll(**back_to(1))["changed"] and not world.roll(**back_to(4))["changed"]
-    assert recorded(world.roll(**v(2))) == ["myimage:v1 as revision 4", "revision 1 is removed"]
+    assert kept(world.roll(**v(2))) == ["myimage:v1 as revision 4", "revision 1"]
     assert world.history() == [(5, "myimage:v2"), (4, "myimage:v1"), (3, "myimage:v3")]
     assert len(world.cluster.kept) == 3
 
@@ -146,7 +146,7 @@ def test_a_history_of_none_asks_for_nothing_and_writes_nothing():
 
     result = world.roll(**v(2), revision_history_limit=0)
 
-    assert (recorded(result), world.called("revisions"), result["warnings"]) == ([], [], [])
+    assert (kept(result), world.called("revisions"), result["warnings"]) == ([], [], [])
 
 
 @pytest.mark.parametrize("wish", [v(3), back_to(1), {**v(3), "next_name": "bar"}, {**back_to(1), "next_name": "bar"}],
@@ -199,7 +199,7 @@ def test_the_one_that_stays_inherits_the_history():
     result = world.roll(**v(3), next_name="bar")
 
     uid = world.controllers()["bar"].uid
-    assert recorded(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
+    assert kept(result) == ["myimage:v2 as revision 2", "myimage:v1 as revision 1"]
     assert world.history("bar") == [(3, "myimage:v3"), (2, "myimage:v2"), (1, "myimage:v1")]
     assert len(world.revisions([uid])) == 2
     world.roll(name="bar", **back_to(1))
@@ -276,7 +276,7 @@ def test_without_permission_an_update_works_and_one_warning_says_so(hindrance):
 
     result = world.roll(**v(2))
 
-    assert world.images() == {"foo": "myimage:v2"} and recorded(result) == []
+    assert world.images() == {"foo": "myimage:v2"} and kept(result) == []
     (warning,) = result["warnings"]
     assert warning.startswith("the previous template is not kept") and world.denied in warning
 

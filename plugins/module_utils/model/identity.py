@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import re
@@ -62,5 +61,7 @@ def lease_name(name: str) -> str:
 
 def did_you_mean(name: str, known: t.Iterable[str]) -> str:
     """The end of a sentence that says that there is no such name: the nearest one that there is, or "" where none is near."""
+    import difflib
+
     near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
     return f"; did you mean {near[0]}?" if near else ""

@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 from ..cluster.gateway import Gateway
-from ..explain import permissions
-from ..explain.surroundings import Surroundings, warnings
 from ..flows.flow import Flow, Memory
 from ..model.observed import Observed
 from ..model.request import Request
@@ -20,6 +18,8 @@ AROUND = {"services": "services", "budgets": "poddisruptionbudgets", "autoscaler
 
 def allowed(flow: Flow, request: Request, gateway: Gateway, memory: Memory) -> None:
     """Raise RolloutError for what is needed and not allowed, as far as the API server tells; do without what is only wished for."""
+    from ..explain import permissions
+
     rules = gateway.rules()
     if rules is None:
         return
@@ -30,6 +30,8 @@ def allowed(flow: Flow, request: Request, gateway: Gateway, memory: Memory) -> N
 
 def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, seen: Observed) -> None:
     """What the update depends on, with warnings of what will not work. Raises RolloutError where pods may not be handed over."""
+    from ..explain.surroundings import Surroundings, warnings
+
     note_around(gateway, memory, "budgets", "autoscalers")
     around = None
     if flow.makes_pods and seen.primary and not seen.in_progress:

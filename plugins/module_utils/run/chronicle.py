@@ -11,13 +11,15 @@ import typing as t
 
 from ..cluster.gateway import Gateway
 from ..explain import report
-from ..explain.diagnosis import Cause
 from ..flows.flow import Standing
 from ..model.fields import Json
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.steps import Action, Step
 from .clock import Clock, Intervals
+
+if t.TYPE_CHECKING:
+    from ..explain.diagnosis import Cause
 
 #: Seconds between two progress lines about sizes alone.
 TOLD_APART = 1.0

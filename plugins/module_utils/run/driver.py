@@ -15,7 +15,6 @@ import dataclasses
 import typing as t
 
 from ..cluster.gateway import Gateway, RealGateway
-from ..cluster.simulated import SimulatedGateway
 from ..explain import report
 from ..flows import autoscaler
 from ..flows.flow import Flow, Memory, Standing
@@ -63,6 +62,8 @@ def run(
 
 def simulate(flow: Flow, request: Request, real: RealGateway) -> Json:
     """Check mode: the same on a cluster in memory that begins as the real one stands. Raises RolloutError as run() does."""
+    from ..cluster.simulated import SimulatedGateway
+
     clock = StandingClock()
     return run(flow, request, SimulatedGateway(real, clock.sleep, flow.model(real)), clock)
 

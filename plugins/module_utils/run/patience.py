@@ -11,7 +11,6 @@ import dataclasses
 import typing as t
 
 from ..cluster.gateway import Gateway
-from ..explain import diagnosis
 from ..explain.report import line
 from ..flows.flow import Standing
 from ..model.errors import RolloutError, RolloutFailed, as_lines, either
@@ -19,6 +18,9 @@ from ..model.kinds import State
 from ..model.request import Request
 from ..model.steps import Action, Step
 from .clock import Clock, Intervals
+
+if t.TYPE_CHECKING:
+    from ..explain import diagnosis
 
 #: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
 FLICKER = 2.0
@@ -104,6 +106,8 @@ class Patience:
 
         It is not the pods as long as the controller manager has not acted upon the size.
         """
+        from ..explain import diagnosis
+
         slow = standing.grows
         if slow is None or not slow.is_observed:
             return []

@@ -16,11 +16,10 @@ from ...model.request import Request
 from ...model.steps import Action, Decision, Merge, Patch, Step, put
 from .. import autoscaler
 from ..commands import resume_and_rollback
-from ..flow import Cluster, Flow, Memory, RealCluster, Rule, Side, Standing
+from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
 from ..wanted import merged, wanted_template
 from .find import DeploymentObserved, find
 from .planner import fenceposts, plan
-from .simulated import SimulatedDeployments
 
 
 class DeploymentFlow(Flow):
@@ -77,7 +76,9 @@ class DeploymentFlow(Flow):
         templates = (before.template, there.successor.template) if before and there.successor else None
         return resume_and_rollback(base, primary.last_rollout.get("from") or {}, primary.images, _phase(primary)[1], templates)
 
-    def model(self, real: RealCluster) -> SimulatedDeployments:
+    def model(self, real: RealCluster) -> Model:
+        from .simulated import SimulatedDeployments
+
         return SimulatedDeployments(real.items(), real.items(Kind.REPLICA_SET))
 
     def done_by_server(self, before: Observed, now: Observed) -> tuple[Step, ...]:

@@ -15,10 +15,9 @@ from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import Decision
 from .. import autoscaler, handover
-from ..flow import Cluster, Flow, Memory, RealCluster, Rule, Side, Standing, every_verb
+from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
 from .find import MigrationObserved, find
 from .planner import plan
-from .simulated import SimulatedMigration
 
 
 class MigrationFlow(Flow):
@@ -60,7 +59,9 @@ class MigrationFlow(Flow):
         return [f"HorizontalPodAutoscaler {name} scales the ReplicationController {request.name}, which will no longer exist. "
                 f"After the migration: {request.kubectl} patch hpa {name} --type=merge -p '{identity.canonical(target)}'"]
 
-    def model(self, real: RealCluster) -> SimulatedMigration:
+    def model(self, real: RealCluster) -> Model:
+        from .simulated import SimulatedMigration
+
         return SimulatedMigration(real.items(), real.find, real.live_pods)
 
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:

@@ -18,8 +18,7 @@ from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Write
 from .. import autoscaler, handover
 from ..commands import resume_and_rollback
-from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, RealCluster, Rule, Side, Standing, every_verb
-from ..simulated import SimulatedCluster
+from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
 from ..wanted import merged, wanted_template
 from . import history
 from .find import SteppedObserved, expected_successor, find
@@ -119,7 +118,9 @@ class SteppedFlow(Flow):
         resume, back = resume_and_rollback(base, before, after, direction, templates)
         return resume, None if phase == "taking_over" or primary is None else back
 
-    def model(self, real: RealCluster) -> SimulatedCluster:
+    def model(self, real: RealCluster) -> Model:
+        from ..simulated import SimulatedCluster
+
         return SimulatedCluster(real.items(), self.watches[0], real.revisions)
 
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:

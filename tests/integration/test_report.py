@@ -104,3 +104,61 @@ def test_the_role_tells_the_stage_and_the_check_that_failed(namespace, ansible_e
     assert table(tree, "What was checked")[0][0] == "10%"
     said = " ".join(" ".join(tree.itertext()).split())
     assert "rolled back" in said and "503" in said and "myimage:v2" in said
+
+
+@pytest.fixture
+def shop(namespace):
+    with Shop(namespace) as shop:
+        yield shop
+
+
+def test_a_rerun_that_changes_nothing_leaves_the_report_of_the_rollout(namespace, ansible_environment, tmp_path, shop):
+    namespace.make_primary(2)
+    page = tmp_path / "page.html"
+    playbooks = Playbooks(ansible_environment, tmp_path, shop)
+    playbooks.bump(stages="", verify_tasks="", report="page.html")
+    first = page.read_text(encoding="utf-8")
+
+    playbooks.bump(stages="", verify_tasks="", report="page.html")
+
+    assert page.read_text(encoding="utf-8") == first and "2 of 2 replicas available" in first
+    playbooks.bump(stages="", verify_tasks="", report="page.html", image="myimage:v3")
+    assert "myimage:v3" in page.read_text(encoding="utf-8")
+
+
+def test_the_report_is_the_users_own_and_follows_no_link(namespace, ansible_environment, tmp_path, shop):
+    """Logs stand in it; and somebody else may have put something at its path."""
+    namespace.make_primary(1)
+    precious, page, readable = tmp_path / "precious", tmp_path / "page.html", tmp_path / "readable.html"
+    precious.write_text("mine")
+    page.symlink_to(precious)
+    readable.touch(0o666)
+    playbooks = Playbooks(ansible_environment, tmp_path, shop)
+
+    playbooks.bump(stages="", verify_tasks="", report=str(page))
+    playbooks.bump(stages="", verify_tasks="", report=str(readable), image="myimage:v3")
+
+    assert precious.read_text() == "mine" and not page.is_symlink()
+    assert [path.stat().st_mode & 0o777 for path in (page, readable)] == [0o600, 0o600]
+    assert not list(tmp_path.glob(".report-*"))
+
+
+@pytest.mark.parametrize("image, outcome", [("myimage:v2", "updated"), ("myimage:v2-crash", "rolled_back")])
+def test_a_report_that_cannot_be_written_decides_nothing(namespace, ansible_environment, tmp_path, shop, image, outcome):
+    namespace.make_primary(1)
+    playbooks = Playbooks(ansible_environment, tmp_path, shop)
+
+    output = playbooks.bump(succeeds=outcome == "updated", image=image, failure_grace=1, stages="", verify_tasks="",
+                            report="no/such/folder/page.html")
+
+    assert playbooks.told["outcome"] == outcome and f'"outcome": "{outcome}"' in output.partition("CUSTOM STATS")[2]
+    assert "Warning: the report could not be written to" in output
+
+
+def test_a_folder_that_stands_there_decides_nothing(namespace, ansible_environment, tmp_path, shop):
+    namespace.make_primary(1)
+    (tmp_path / "page.html").mkdir()
+
+    output = Playbooks(ansible_environment, tmp_path, shop).bump(stages="", verify_tasks="", report="page.html")
+
+    assert "Warning: the report could not be written to" in output and not list(tmp_path.rglob(".report-*"))

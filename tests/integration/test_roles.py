@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -267,6 +271,63 @@ def test_the_examples_of_the_readme_run(namespace, playbooks, shop, tmp_path, ro
                                "-e", f"shop_url={shop.url}")
 
     assert "failed=0" in output and {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
+
+
+def test_the_survey_s_task_files_are_those_of_the_project(namespace, playbooks, tmp_path):
+    """Whoever fills in a form must not choose what else runs; whoever writes a playbook, or types the role's own names, may."""
+    before = namespace.make_primary(2)
+
+    for path in (str(tmp_path / "smoke.yml"), f"../{tmp_path.name}/smoke.yml"):
+        for option in ("verify_tasks", "before_tasks", "after_tasks", "failure_tasks"):
+            assert "is not a path inside the project" in playbooks.bump(**{option: path}, succeeds=False)
+        assert "is not a path inside the project" in playbooks.run("rollback", before_tasks=path, succeeds=False)
+    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+    playbooks.bump(image_bump_verify_tasks=str(tmp_path / "smoke.yml"), verify_tasks="")
+    assert versions(namespace) == (0, 2)
+
+
+@pytest.mark.parametrize("last_rollout", [
+    {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v1"}},
+    {"outcome": "updated", "from": {"web": "evil:v1"}, "to": {"web": "myimage:v2"}},
+], ids=["for what is there", "for what is wanted"])
+def test_a_workflow_is_told_what_the_run_has_seen_and_not_what_stands_on_the_controller(namespace, playbooks, last_rollout):
+    namespace.make_primary(1)
+    namespace.patch("foo", {"metadata": {"annotations": {"baton.kubernetes/last-rollout": json.dumps(last_rollout)}}})
+
+    playbooks.bump(image="myimage:v1", stages="", verify_tasks="")
+    assert playbooks.told["outcome"] == "updated" and playbooks.told["previous_images"] == {}
+
+    playbooks.bump(stages="", verify_tasks="")
+    assert playbooks.told["previous_images"] == {"web": "myimage:v1"}
+
+
+#: A user who has no entry in /etc/passwd, as in a container of OpenShift; may read what belongs to root, as the interpreter may.
+NOBODY = ["setpriv", "--reuid", "12345", "--clear-groups", "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override"]
+
+
+@pytest.fixture
+def open_folder():
+    """One that everybody may use, as the home of such a user."""
+    with tempfile.TemporaryDirectory(prefix="baton-home-") as folder:
+        os.chmod(folder, 0o777)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can be another user")
+def test_a_user_without_a_name_rolls_as_others_do(namespace, ansible_environment, open_folder, shop):
+    """Who ran it only decorates the report."""
+    namespace.make_primary(4)
+    nameless = {key: value for key, value in ansible_environment.items() if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
+    home = {"HOME": str(open_folder), "ANSIBLE_HOME": str(open_folder / "ansible")}
+    playbooks = Playbooks({**nameless, **home}, open_folder, shop)
+    variables = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", "stages": ["50%", "100%"],
+                 "verify_tasks": ["smoke.yml"], "after_tasks": ["tell.yml"], "report": "page.html"}
+
+    playbooks.command(*NOBODY, "ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables))
+
+    assert versions(namespace) == (0, 4) and playbooks.told["outcome"] == "updated" and playbooks.told["user"] == "12345"
+    assert (open_folder / "page.html").stat().st_uid == 12345
 
 
 def test_many_controllers_go_through_the_stages_together(namespace, playbooks, shop):

@@ -1,0 +1,21 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Who runs Ansible, and where; documented in caller.yml."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import who
+
+
+class LookupModule(LookupBase):
+    """Plugin of Ansible."""
+
+    def run(self, terms: list[str], variables: t.Any = None, **options: t.Any) -> list[dict[str, str]]:
+        user, _at, host = who().rpartition("@")
+        return [{"user": user, "host": host}]

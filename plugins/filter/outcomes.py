@@ -26,6 +26,10 @@ def rollout_summary(result: Json, name: str = "") -> Json:
     return outcomes.Summary.of(_dictionary(result), name).as_json()
 
 
+def replaced_images(results: list[Json]) -> dict[str, str]:
+    return outcomes.previous_images(results)
+
+
 def rollout_failure(failure: Json) -> Json:
     try:
         return outcomes.Failure(**_dictionary(failure)).as_json()
@@ -56,4 +60,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable]:
         return {each.__name__: each for each in
-                (entries, rollout_summary, rollout_failure, failed_task, leads_elsewhere, workflow_artifacts)}
+                (entries, rollout_summary, replaced_images, rollout_failure, failed_task, leads_elsewhere, workflow_artifacts)}

@@ -531,8 +531,7 @@ rollout:
       type: dict
       contains:
         before:
-          description: Image of each container before, by the name of the container. If the task resumed a handover, before the
-            update.
+          description: Image of each container before, by the name of the container. Empty if the task resumed a handover.
           type: dict
         after:
           description: Image of each container after, by the name of the container.

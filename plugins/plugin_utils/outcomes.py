@@ -69,17 +69,8 @@ class Summary:
     def outcome(self) -> str:
         return "updated" if set(self.phases.values()) <= {"complete"} else "paused"
 
-    @property
-    def previous_images(self) -> dict[str, str]:
-        """The images that the update of the only controller has replaced, by container: what a rollback is given."""
-        last = {} if self.is_fleet else mapping(self.results[0], "rollout", "last_rollout")
-        if text(last, "outcome") != "updated":
-            return {}
-        now = mapping(last, "to")
-        return {container: image for container, image in mapping(last, "from").items() if now.get(container) != image}
-
     def as_json(self) -> Json:
-        names = ("results", "rollouts", "sizes", "is_paused", "in_progress", "outcome", "previous_images")
+        names = ("results", "rollouts", "sizes", "is_paused", "in_progress", "outcome")
         return {name: getattr(self, name) for name in names}
 
 
@@ -189,6 +180,19 @@ def leads_elsewhere(rollouts: list[Json], images: dict[str, str], image: str = "
     coming = mapping(rollout, "next", "images")
     is_on_its_way = image in coming.values() if image else all(coming.get(name) == each for name, each in images.items())
     return text(rollout, "phase") in IN_PROGRESS and not is_on_its_way
+
+
+def previous_images(results: t.Sequence[Json]) -> dict[str, str]:
+    """The images that a run has replaced, by container, as it has seen them itself: what a rollback is given.
+
+    Of the results of its tasks, for one controller. What an update has written down on the cluster is no such thing: others may
+    have written it.
+    """
+    last = Summary(list(results[-1:]))
+    if len({text(each, "name") for each in results}) != 1 or last.outcome != "updated" or not last.phases:
+        return {}
+    before, after = mapping(results[0], "rollout", "images", "before"), mapping(last.results[0], "rollout", "images", "after")
+    return {container: image for container, image in before.items() if after.get(container, image) != image}
 
 
 def artifacts(report: Json, rollouts: Json) -> Json:

@@ -60,8 +60,7 @@ class DeploymentFlow(Flow):
         return Standing(
             survivor=primary, phase=phase, direction=direction, old=old, new=new, goal=primary.replicas,
             surge=surge, unavailable=unavailable, since=primary.last_rollout.get("time") if primary.rollout else None,
-            before=primary.last_rollout.get("from") or {} if primary.rollout else primary.images,
-            after=primary.images, template=primary.template, paused=primary.paused,
+            before=_before(there, primary), after=primary.images, template=primary.template, paused=primary.paused,
             grows=grows, shrinks=tuple(it for it in with_pods if it is not grows),
             holders=tuple((it, it is there.successor) for it in sorted(with_pods, key=lambda it: it is not there.successor)),
             progress=primary.available + (there.successor.available if there.successor else 0) - there.old_pods)
@@ -93,6 +92,13 @@ def dry_run_of(request: Request, base: Controller) -> Merge | Patch:
     if request.definition is None:
         return merged(request, base)
     return Patch(base.name, (put("/spec/template", request.definition["spec"]["template"]),), base.kind)
+
+
+def _before(there: DeploymentObserved, primary: Deployment) -> t.Mapping[str, str]:
+    """The images before the update: those of its own ReplicaSet, and not what the record says of them."""
+    if primary.rollout is None:
+        return primary.images
+    return next((it.images for it in there.sets if it.name == primary.rollout.get("set")), {})
 
 
 def _phase(primary: Deployment) -> tuple[str, str | None]:

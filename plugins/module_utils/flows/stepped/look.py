@@ -80,7 +80,6 @@ class SteppedFlow(Flow):
         survivor = primary or successor
         phase, direction = _phase(primary, successor)
         began = (primary if primary and direction == "back" else successor or survivor)
-        mark = primary and primary.takeover
         goal = _goal(primary, successor)
         surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, goal or 0)
         grows = primary if handover.is_under_way(seen) else next((it for it in (successor, primary) if it and it.desired), primary)
@@ -89,7 +88,7 @@ class SteppedFlow(Flow):
             survivor=survivor, phase=phase, direction=direction, goal=goal, surge=surge, unavailable=unavailable,
             old=Side.of(primary) if primary else None, new=Side.of(successor) if successor else None,
             since=began.last_rollout.get("time") if began and phase != "complete" else None,
-            before=mark.get("from", {}) if mark else survivor.images if survivor else {},
+            before=survivor.images if survivor and not handover.is_under_way(seen) else {},
             after=survivor.images if survivor else {}, template=survivor.template if survivor else None,
             paused=survivor.paused if survivor and successor else None,
             grows=grows, shrinks=tuple(it for it in (primary, successor) if it and it is not grows), holders=holders,

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import typing as t
 
 from ansible.errors import AnsibleFilterError
@@ -15,11 +16,16 @@ from ansible_collections.baton.kubernetes.plugins.plugin_utils import outcomes
 Json = dict[str, t.Any]
 
 
-def entries(value: t.Any, comma: bool = False) -> list[str]:
-    """A list, or the entries of a text."""
+def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str]:
+    """A list, or the entries of a text; inside: refuse paths that lead out of the folders in which they are looked for."""
     texts = "\n".join(map(str, value)) if isinstance(value, list | tuple) else str(value or "")
     lines = (texts.replace(",", "\n") if comma else texts).split("\n")
-    return [line.strip() for line in lines if line.strip()]
+    found = [line.strip() for line in lines if line.strip()]
+    for path in map(pathlib.PurePath, found if inside else ()):
+        if path.is_absolute() or ".." in path.parts or path.parts[0].startswith("~"):
+            raise AnsibleFilterError(f"{path} is not a path inside the project: it may neither be absolute nor have .. in it. "
+                                     "Nothing has been changed.")
+    return found
 
 
 def rollout_summary(result: Json, name: str = "") -> Json:

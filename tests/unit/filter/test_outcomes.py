@@ -26,6 +26,15 @@ def test_a_list_may_be_a_text(value, comma, entries):
     assert outcomes.entries(value, comma) == entries
 
 
+@pytest.mark.parametrize("path", ["/etc/x.yml", "../x.yml", "checks/../../x.yml", "~/x.yml", "~ada/x.yml"])
+def test_a_path_that_leads_out_of_the_project_is_refused_where_a_survey_gives_it(path):
+    with pytest.raises(AnsibleFilterError, match="is not a path inside the project"):
+        outcomes.entries(f"smoke.yml\n{path}", inside=True)
+
+    assert outcomes.entries(path) == [path]
+    assert outcomes.entries("smoke.yml\nchecks/..x/a.yml", inside=True) == ["smoke.yml", "checks/..x/a.yml"]
+
+
 def test_they_give_what_a_task_can_use():
     assert outcomes.rollout_summary(paused(), "shop")["in_progress"] == ["shop"]
     failed = outcomes.failed_task({"msg": "no"}, "Try")

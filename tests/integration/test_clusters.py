@@ -1,0 +1,104 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which cluster a playbook works in: the one of the host that --limit leaves, never the one that happens to be the current context.
+
+Two contexts and two namespaces of one cluster stand for two clusters: what counts is who is touched.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from namespace import Namespace
+from plays import Playbooks, Shop, versions
+
+CLUSTERS = ["lyon", "porto"]
+
+
+@pytest.fixture
+def clusters(cluster, namespace):
+    """A namespace for each of two hosts, with a paused update in each; the test's own namespace is that of the current context."""
+    there = {name: Namespace(cluster.kubeconfig, name) for name in CLUSTERS}
+    for each in (namespace, *there.values()):
+        each.make_primary(2)
+        each.roll(image="myimage:v2", pause_at="1")
+    yield there
+    for each in there.values():
+        each.delete()
+
+
+@pytest.fixture
+def playbooks(clusters, namespace, plain_environment, tmp_path):
+    """With an inventory of both clusters; KUBECONFIG is the user's own, and `current` its current context."""
+    own = {name: each.kubeconfig_of({"token": each.token}) for name, each in {"current": namespace, **clusters}.items()}
+    kubeconfig = {"apiVersion": "v1", "kind": "Config", "current-context": "current",
+                  **{part: [{**each[part][0], "name": name} for name, each in own.items()] for part in ("clusters", "users")},
+                  "contexts": [{"name": name, "context": {"cluster": name, "user": name}} for name in own]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    hosts = {name: {"context": name, "rollback_namespace": each.name, "image_bump_namespace": each.name, "namespace": each.name}
+             for name, each in clusters.items()}
+    (tmp_path / "clusters.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
+    (tmp_path / "machines.yml").write_text(json.dumps({"all": {"hosts": {"web1": {}, "web2": {}}}}))
+    with Shop() as shop:
+        yield Playbooks({**plain_environment, "K8S_AUTH_KUBECONFIG": str(tmp_path / "kubeconfig")}, tmp_path, shop)
+
+
+def new_pods(*namespaces):
+    return [versions(each)[1] for each in namespaces]
+
+
+def test_a_rollback_is_one_in_the_clusters_of_the_inventory(clusters, namespace, playbooks):
+    lyon, porto = clusters.values()
+
+    output = playbooks.run("rollback", "-i", "clusters.yml", "--limit", "lyon")
+    assert new_pods(lyon, porto, namespace) == [0, 1, 1]
+    assert '"lyon": {' in output.partition("CUSTOM STATS")[2] and '"outcome": "rolled_back"' in output
+
+    playbooks.run("rollback", "-i", "clusters.yml")
+    assert new_pods(lyon, porto, namespace) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("playbook", ["rollback", "status", "image_bump"])
+def test_a_limit_that_leaves_no_cluster_is_an_error(clusters, namespace, playbooks, playbook):
+    for inventory in (["-i", "clusters.yml", "--limit", "nowhere"], ["--limit", "lyon"], ["-i", "machines.yml", "--limit", "web1"]):
+        playbooks.run(playbook, *inventory, succeeds=False, image="myimage:v2")
+
+    assert new_pods(namespace, *clusters.values()) == [1, 1, 1]
+
+
+def test_regions_of_no_cluster_are_an_error(clusters, namespace, playbooks):
+    (playbooks.folder / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}}, "south": {"hosts": {"porto": {}}}}))
+
+    for options in ([], ["--limit", "lyon"], ["-i", "clusters.yml", "-i", "regions.yml", "--limit", "lyon"]):
+        playbooks.run("regions", *options, succeeds=False, image="myimage:v2", regions=["south"])
+
+    assert new_pods(namespace, *clusters.values()) == [1, 1, 1]
+
+
+def test_the_status_is_that_of_the_clusters_of_the_inventory(clusters, playbooks):
+    output = playbooks.run("status", "-i", "clusters.yml")
+
+    stats = output.partition("CUSTOM STATS")[2]
+    assert all(f'"{name}": {{' in stats for name in CLUSTERS) and stats.count('"phase": "paused"') == 2
+
+
+def test_an_update_is_one_in_one_cluster_and_regions_rolls_many(clusters, namespace, playbooks):
+    lyon, porto = clusters.values()
+
+    output = playbooks.run("image_bump", "-i", "clusters.yml", succeeds=False, image="myimage:v2")
+    assert "baton.kubernetes.regions" in output and new_pods(lyon, porto, namespace) == [1, 1, 1]
+
+    playbooks.run("image_bump", "-i", "clusters.yml", "--limit", "porto", image="myimage:v2")
+    assert new_pods(lyon, porto, namespace) == [1, 2, 1]
+
+
+@pytest.mark.parametrize("inventory", [[], ["-i", "machines.yml"]], ids=["none", "one of machines"])
+def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(clusters, namespace, playbooks, inventory):
+    lyon, porto = clusters.values()
+
+    playbooks.run("rollback", *inventory, namespace=namespace.name)
+    playbooks.run("rollback", *inventory, namespace=lyon.name, context="lyon")
+
+    assert new_pods(lyon, porto, namespace) == [0, 1, 0]

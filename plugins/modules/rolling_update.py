@@ -243,10 +243,10 @@ options:
     description:
       - What to do about a HorizontalPodAutoscaler that scales the controller, and would interfere with the update.
       - V(freeze) disables its scaling during the update (C(selectPolicy=Disabled) in both directions, C(minReplicas=1)), and
-        restores it before the last step, or when the task fails because pods do not become available. The previous settings are
+        restores it before the last step, or when the task fails. The previous settings are
         kept in an annotation on the autoscaler, so that if this task is killed, a later one can restore them. The autoscaler stays
         frozen while an update is paused.
-      - V(refuse) fails before anything is changed. V(ignore) leaves the autoscaler alone.
+      - V(refuse) fails before anything is changed. V(ignore) leaves the autoscaler alone, unless an earlier task has frozen it.
     type: str
     choices: [freeze, refuse, ignore]
     default: freeze

@@ -234,3 +234,27 @@ def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
     assert spec(namespace) == scaler
     update(namespace)
     assert spec(namespace) == scaler and namespace.rcs() == ["foo"]
+
+
+@pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
+@pytest.mark.parametrize("end", ["rolled_back", "ignore", "the same"])
+def test_killed_right_after_the_freeze_it_is_at_work_again_whatever_comes_next(namespace, kind, end):
+    """A Deployment has no mark yet then. (An autoscaler without metrics: it is the object that counts.)"""
+    if kind == "Deployment":
+        namespace.make_deployment(2)
+    else:
+        namespace.make_primary(2)
+    api = "apps/v1" if kind == "Deployment" else "v1"
+    namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": "foo"}, "spec": {
+        "scaleTargetRef": {"apiVersion": api, "kind": kind, "name": "foo"}, "minReplicas": 2, "maxReplicas": 8}})
+    before = spec(namespace)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(1, after=True, which=lambda what: what.kind == "HorizontalPodAutoscaler"), kind=kind,
+                       image="myimage:v2")
+    assert spec(namespace) != before
+
+    options = {"rolled_back": {"state": "rolled_back"}, "ignore": {"image": "myimage:v2", "autoscaler": "ignore"},
+               "the same": {"image": "myimage:v2"}}[end]
+    result = namespace.roll(kind=kind, **options)
+
+    assert spec(namespace) == before and result["steps"]

@@ -14,6 +14,7 @@ meanwhile; at 0 replicas it leaves a controller alone.
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
 from ..model import marks
@@ -22,7 +23,7 @@ from ..model.fields import Json, mapping, text
 from ..model.identity import canonical
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, Action, Decision, Patch, Step, annotation, put, test
+from ..model.steps import AUTOSCALER, Action, Decision, Done, Patch, Step, annotation, put, test
 
 _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolicy": "Disabled"}}
 
@@ -31,22 +32,30 @@ _DISABLED = {"scaleUp": {"selectPolicy": "Disabled"}, "scaleDown": {"selectPolic
 _MOVING = (Action.SCALE, Action.RENAME, Action.UPDATE, Action.PACE)
 
 
-def around(request: Request, seen: Observed, decision: Decision) -> Decision:
-    """The decision, or what has to be done about the autoscaler before it. Raises RolloutError where that is not wanted.
+def around(request: Request, seen: Observed, plan: t.Callable[[], Decision]) -> Decision:
+    """What is planned, or what has to be done about the autoscaler before it. Raises RolloutError where that is not wanted.
 
-    Frozen before the first size changes, restored before the last mark goes: whoever finishes the update restores it.
+    Frozen before the first size changes, restored before the last mark goes: whoever finishes the update restores it, or whoever
+    goes back from one that was killed before it had begun.
     """
-    if seen.autoscaler is None or not isinstance(decision, Step) or request.autoscaler == "ignore":
-        return decision
-    if is_frozen(seen.autoscaler):
-        return restore(seen.autoscaler) if decision.is_end else decision
-    if decision.is_end:
+    scaler = seen.autoscaler
+    if scaler is None:
+        return plan()
+    is_left = is_frozen(scaler) and seen.primary is not None and not seen.in_progress
+    if is_left and request.undoes and request.to_revision is None:
+        return dataclasses.replace(restore(scaler), is_last=True)
+    decision = plan()
+    if not isinstance(decision, Step):
+        return dataclasses.replace(restore(scaler), is_last=True) if is_left and isinstance(decision, Done) else decision
+    if is_frozen(scaler):
+        return restore(scaler) if decision.is_end else decision
+    if decision.is_end or request.autoscaler == "ignore":
         return decision
     if request.autoscaler == "refuse":
-        name = seen.autoscaler["metadata"]["name"]
+        name = scaler["metadata"]["name"]
         raise RolloutError(f"the HorizontalPodAutoscaler {name} scales it and would fight the update", where=request.where,
                            next_command="remove autoscaler=refuse from the task: the autoscaler is then frozen during the update")
-    return freeze(seen.autoscaler) if decision.action in _MOVING else decision
+    return freeze(scaler) if decision.action in _MOVING else decision
 
 
 def autoscaler_of(request: Request, autoscalers: t.Iterable[Json] | None) -> Json | None:

@@ -246,6 +246,10 @@ class Flow(t.Protocol):
         """A write has landed."""
         return
 
+    def halted(self, seen: Observed) -> Step | None:
+        """What lets the new pods be made no more, and the same task go on later; None where only going back does."""
+        return None
+
     def done_by_server(self, before: Observed, now: Observed) -> tuple[Step, ...]:
         """Steps that the server's own controllers have taken since."""
         return ()

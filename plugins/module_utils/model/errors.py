@@ -63,6 +63,9 @@ class NoSuchController(RolloutError):
 class RolloutFailed(RolloutError):
     """The new pods do not become available: what on_failure is for. Nothing is wrong with the request or the connection."""
 
+    #: Pods that fail at once are replaced at once.
+    is_endless = False
+
 
 def as_lines(texts: t.Iterable[str]) -> str:
     """One text a line, whatever line breaks are in it."""

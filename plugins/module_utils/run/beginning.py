@@ -28,6 +28,12 @@ def allowed(flow: Flow, request: Request, gateway: Gateway, memory: Memory) -> N
         flow.forgo(memory, f"not allowed: {missing}")
 
 
+def look_for_the_frozen(request: Request, gateway: Gateway, memory: Memory) -> None:
+    """The autoscaler, where an update is to be undone: a task may have been killed that had frozen it and done nothing else."""
+    if request.state.undoes and not memory.has_begun:
+        note_around(gateway, memory, "autoscalers")
+
+
 def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, seen: Observed) -> None:
     """What the update depends on, with warnings of what will not work. Raises RolloutError where pods may not be handed over."""
     from ..explain.surroundings import Surroundings, warnings

@@ -10,13 +10,11 @@ of the loop. What is kept here is only for the report and for the end of every w
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import typing as t
 
 from ..cluster.gateway import Gateway, RealGateway
 from ..explain import report
-from ..flows import autoscaler
 from ..flows.flow import Flow, Memory, Standing
 from ..model.errors import NoSuchController, RolloutError, RolloutFailed
 from ..model.fields import Json
@@ -24,7 +22,7 @@ from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
 from ..model.steps import AUTOSCALER, REVISION, Action, Done, HandOver, Step, Wait
-from . import beginning
+from . import beginning, ending
 from .chronicle import Chronicle
 from .clock import ALONE, Clock, Intervals, StandingClock
 from .lease import Lease, who
@@ -94,17 +92,16 @@ class _Run:
         except RolloutFailed as error:
             if self.request.rolls_back:
                 self.roll_back(error)
-            self.restore_autoscaler()
-            self.observe()
+            self.leave(error)
             self.chronicle.record_failure(error.what)
             raise self.with_progress(error) from error.__cause__
-        except RolloutError:
-            with contextlib.suppress(RolloutError):  # the first error is the one to tell
-                self.restore_autoscaler()
+        except RolloutError as error:
+            self.leave(error)
             raise
 
     def loop(self, only_look: bool = False) -> Json | None:
         try:
+            beginning.look_for_the_frozen(self.request, self.gateway, self.memory)
             while True:
                 seen = self.observe()
                 if reason := self.stop():
@@ -242,13 +239,9 @@ class _Run:
             error.what += f"; and it could not be rolled back: {second.what}"
             error.why, error.next_command = f"{error.why}\n{second.why}".strip(), second.next_command
 
-    def restore_autoscaler(self) -> None:
-        """Nobody may come to go on with the update: better an autoscaler that meddles than none for long."""
-        scaler = self.observe().autoscaler if self.memory.has_begun and not self.lease.is_lost else None
-        if scaler and autoscaler.is_frozen(scaler):
-            step = autoscaler.restore(scaler)
-            if self.gateway.write(step.write):
-                self.chronicle.tell(step)
+    def leave(self, error: RolloutError) -> None:
+        if self.memory.has_begun:
+            ending.leave(self.flow, self.observe, self.gateway, self.lease, self.chronicle, error)
 
     def pause(self) -> None:
         """Let update_period pass."""

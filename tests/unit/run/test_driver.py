@@ -578,3 +578,36 @@ def test_an_autoscaler_is_the_new_holder_s_when_the_lease_is_lost():
     cluster.write = lambda write: cluster.clock.sleep(60) or Scaled.write(cluster, write)
 
     assert "somebody else" in cluster.refusal().what and cluster.scaler["spec"]["behavior"]
+
+
+def test_a_failure_tells_its_first_reason_though_the_autoscaler_cannot_be_restored():
+    cluster = Scaled(rc())
+    cluster.happens, cluster.trouble = cluster.stall, "ErrImagePull"
+    cluster.write = lambda write: restored_by_nobody(write) or Cluster.write(cluster, write)
+
+    def restored_by_nobody(write):
+        if write.kind == AUTOSCALER and cluster.scaler["metadata"].get("annotations"):
+            raise RolloutError("forbidden")
+        if write.kind == AUTOSCALER:
+            cluster.scaler = patched(cluster.scaler, write)
+        return write.kind == AUTOSCALER
+
+    assert cluster.refusal(dataclasses.replace(UPDATE, failure_grace=1)).what == "the new pods cannot become available"
+
+
+def test_the_lease_is_looked_at_before_the_autoscaler_is_restored():
+    """An error may come so late that another task has begun since."""
+    cluster, held = Scaled(rc()), []
+    cluster.put_lease = lambda lease: None if held else {**lease, "metadata": {
+        **lease["metadata"], "uid": "u", "resourceVersion": "1"}}
+    cluster.lease = lambda name: {"metadata": {"name": name}, "spec": {"holderIdentity": "somebody else"}}
+
+    def write(what):
+        if what.kind != AUTOSCALER and cluster.scaler["spec"].get("behavior"):
+            held.append(cluster.clock.sleep(60))
+            raise RolloutError("denied by a policy")
+        return Scaled.write(cluster, what)
+
+    cluster.write = write
+
+    assert cluster.refusal().what == "denied by a policy" and cluster.scaler["spec"]["behavior"]

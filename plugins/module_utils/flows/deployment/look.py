@@ -45,7 +45,7 @@ class DeploymentFlow(Flow):
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)))
 
     def plan(self, request: Request, seen: Observed) -> Decision:
-        return autoscaler.around(request, seen, plan(request, t.cast(DeploymentObserved, seen)))
+        return autoscaler.around(request, seen, lambda: plan(request, t.cast(DeploymentObserved, seen)))
 
     def standing(self, request: Request, seen: Observed) -> Standing:
         there = t.cast(DeploymentObserved, seen)

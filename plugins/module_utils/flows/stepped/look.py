@@ -15,7 +15,7 @@ from ...model.kinds import Kind
 from ...model.marks import DEPLOYMENT_LABEL, Revision
 from ...model.observed import Controller, Observed, Pod, own_label
 from ...model.request import Request
-from ...model.steps import Action, Create, Decision, Merge, Write
+from ...model.steps import Action, Create, Decision, Merge, Step, Write, scale
 from .. import autoscaler, handover
 from ..commands import resume_and_rollback
 from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
@@ -73,7 +73,7 @@ class SteppedFlow(Flow):
         return seen
 
     def plan(self, request: Request, seen: Observed) -> Decision:
-        return autoscaler.around(request, seen, plan(request, t.cast(SteppedObserved, seen)))
+        return autoscaler.around(request, seen, lambda: plan(request, t.cast(SteppedObserved, seen)))
 
     def standing(self, request: Request, seen: Observed) -> Standing:
         primary, successor = seen.primary, seen.successor
@@ -128,6 +128,12 @@ class SteppedFlow(Flow):
 
     def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[Revision, ...]:
         return history.revisions(seen.primary, kept, DEPLOYMENT_LABEL) if seen.primary else ()
+
+    def halted(self, seen: Observed) -> Step | None:
+        successor = seen.successor
+        if successor is None or handover.is_under_way(seen) or successor.available >= successor.replicas:
+            return None
+        return scale(successor, successor.available)
 
     def to_look_up(self, seen: Observed) -> tuple[str, ...]:
         # Marks are written on the primary first: it must never be known less well than the successor.

@@ -826,8 +826,17 @@ FROZEN = scaler({"behavior": None, "minReplicas": 2})
     (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(), new()], scaler(), ("scale", SUCCESSOR, 0, 1)),
     (dataclasses.replace(UPDATE, autoscaler="refuse"), [rc(image="myimage:v2")], scaler(),
      ("done", "foo already has the wanted template")),
+    (dataclasses.replace(UPDATE, autoscaler="ignore"), [old(image="myimage:v2")], FROZEN,
+     ("restore", "hpa", "does nothing", "at work")),
+    (BACK, [rc()], FROZEN, ("restore", "hpa", "does nothing", "at work")),
+    (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})], FROZEN, ("restore", "hpa", "does nothing", "at work")),
+    (UPDATE, [rc(image="myimage:v2")], FROZEN, ("restore", "hpa", "does nothing", "at work")),
+    (paused(Size(1)), [old(2, marks=PAUSED_AT["1"]), new(1)], FROZEN,
+     ("done", f"foo is already paused: {SUCCESSOR} has 1 of 3 replicas")),
 ], ids=["not before a size changes", "before the first size", "once", "before the handover", "restored before the marks go",
-        "one that is at work stays so", "nothing to do", "on the way back", "ignored", "refused only if there is something to do"])
+        "one that is at work stays so", "nothing to do", "on the way back", "ignored", "refused only if there is something to do",
+        "restored though ignored", "left by a task that was killed before its first mark", "the same after a rollback",
+        "the same, and nothing to do", "not in a pause"])
 def test_an_autoscaler_does_nothing_while_the_update_lasts(request_, items, autoscaler, expected):
     assert summary(decide(request_, *items, autoscaler=autoscaler)) == expected
 

@@ -1,0 +1,41 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""After a failure: what must not stay as it is, since nobody may come to go on with the update."""
+
+from __future__ import annotations
+
+import contextlib
+import typing as t
+
+from ..cluster.gateway import Writes
+from ..flows import autoscaler
+from ..flows.flow import Flow
+from ..model.errors import RolloutError, RolloutFailed
+from ..model.observed import Observed
+from ..model.steps import Step
+from .chronicle import Chronicle
+from .lease import Lease
+
+
+def leave(flow: Flow, observe: t.Callable[[], Observed], gateway: Writes, lease: Lease, chronicle: Chronicle,
+          error: RolloutError) -> None:
+    """Take the steps that are due, unless another task has begun since; whatever fails here, the first error is the one to tell."""
+
+    def take(step: Step) -> bool:
+        lease.keep()
+        if landed := gateway.write(step.write):
+            chronicle.tell(step)
+        return landed
+
+    with contextlib.suppress(RolloutError):
+        if lease.is_lost:
+            return
+        seen = observe()
+        if isinstance(error, RolloutFailed) and error.is_endless and seen.in_progress:
+            step = flow.halted(seen)
+            error.what += f"; {step.name} makes no more of them" if step and take(step) else "; more of them are made meanwhile"
+        # Better an autoscaler that meddles than none for long.
+        if seen.autoscaler and autoscaler.is_frozen(seen.autoscaler):
+            take(autoscaler.restore(seen.autoscaler))

@@ -213,6 +213,8 @@ options:
     description:
       - Seconds for which a problem that waiting cannot cure must persist before the task fails, for example an image that cannot
         be pulled, a container that keeps crashing, or a missing ConfigMap.
+      - Pods that their nodes reject are not waited for that long, because they are replaced without end. After three for each that
+        is missing the task fails, and the successor makes no more of them.
       - Problems that may pass, such as a lack of room on the nodes or a failing readiness probe, are shown while the task waits,
         and only count towards O(progress_deadline).
     type: float

@@ -407,3 +407,56 @@ def test_the_cause_is_told(row, outcomes):
     assert it.shown_at(row.tells) - it.visible_at < TO_SHOW + it.lag
     assert ("cannot become available" if row.is_fatal else f"no progress for {DEADLINE:g} s") in it.error.what
     assert it.ended_at - it.visible_at < (GRACE if row.is_fatal else DEADLINE) + TO_FAIL + it.lag
+
+
+class Kubelet(threading.Thread):
+    """One that rejects each pod with that image, as a real one does where a template has a sysctl that the node does not allow."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        super().__init__(daemon=True)
+        self.namespace, self.rejected, self.is_over = namespace, set[str](), threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        status = {"phase": "Failed", "reason": "SysctlForbidden", "message": "Pod was rejected: forbidden sysctl: net.x"}
+        while not self.is_over.wait(0.1):
+            for pod in self.namespace.pods():
+                name = pod["metadata"]["name"]
+                if name not in self.rejected and "v2-unready" in json.dumps(pod["spec"]) and pod["spec"].get("nodeName"):
+                    with contextlib.suppress(ApiException):
+                        self.namespace.patch(f"{name}/status", {"status": status}, "pods")
+                        self.rejected.add(name)
+
+    def __enter__(self) -> Kubelet:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.is_over.set()
+        self.join()
+
+
+@pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
+@pytest.mark.parametrize("on_failure", ["stop", "rollback"])
+def test_pods_that_their_node_rejects_are_not_made_without_end(cluster: t.Any, kind: str, on_failure: str) -> None:
+    namespace = Namespace(cluster.kubeconfig, f"rejected-{kind}-{on_failure}")
+    try:
+        namespace.make_primary(2) if kind == "ReplicationController" else namespace.make_deployment(2)
+        began = time.monotonic()
+        with Kubelet(namespace) as kubelet:
+            with pytest.raises(RolloutFailed) as raised:
+                namespace.roll(kind=kind, image="myimage:v2-unready", on_failure=on_failure, failure_grace=60)
+            took, rejected = time.monotonic() - began, len(kubelet.rejected)
+            time.sleep(2)
+
+            assert "SysctlForbidden: Pod was rejected" in raised.value.why and "wait:" not in raised.value.next_command
+            assert took < 20
+            if (kind, on_failure) != ("Deployment", "stop"):
+                assert len(kubelet.rejected) <= rejected + 1 <= 60, "it goes on"
+        if on_failure == "rollback":
+            assert "foo is rolled back to myimage:v1" in raised.value.what
+        elif kind == "ReplicationController":
+            assert raised.value.what.endswith("makes no more of them")
+            namespace.roll(state="rolled_back")
+        assert namespace.rcs() in ([], ["foo"])
+    finally:
+        namespace.delete()

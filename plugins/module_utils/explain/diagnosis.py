@@ -30,12 +30,14 @@ from .signs import (
     ORDER,
     OTHER,
     REFUSED,
+    REJECTED,
     RUNNING,
     SIGNALS,
     TERMINATING,
     UNSCHEDULABLE,
     Fatal,
     Row,
+    at_last,
 )
 
 #: Longer messages lose their middle: the object stands at the beginning, the innermost reason at the end.
@@ -71,6 +73,15 @@ class Cause:
     pods: int = 1
     #: What it is about, for people: "pod foo-abc, init container setup".
     place: str = ""
+
+    @property
+    def is_rejection(self) -> bool:
+        """Nodes do not take pods that were bound to them; each is replaced at once."""
+        return self.kind == REJECTED
+
+    def without_end(self) -> Cause:
+        """The same, where it is known that each pod that replaces it meets it anew."""
+        return dataclasses.replace(self, is_fatal=True, suggestion=at_last(self.suggestion))
 
     @property
     def sentence(self) -> str:

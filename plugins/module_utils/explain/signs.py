@@ -195,6 +195,10 @@ RUNNING = (
         "see what the container answers to its readinessProbe ({readiness}):\n{logs}", times=2, has_log=True),
 )
 
+#: A node rejects a pod that was bound to it: the admission of pkg/kubelet. Its controller replaces it at once, and a template that
+#: no node takes would be replaced for ever: how often that may happen, patience knows.
+REJECTED = "refused-by-node"
+_AT_FIRST = "wait: it will be replaced; if this keeps happening, "
 #: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
 LOST = (
     Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", Fatal.NO,
@@ -202,8 +206,8 @@ LOST = (
         "kubectl describe node {node}"),
     Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", Fatal.NO,
         "kubectl describe node {node}\nits pods are replaced 5 minutes after it was lost, unless it comes back"),
-    Row("refused-by-node", r"^OutOf|: Pod was rejected", Fatal.NO,
-        "wait: it will be replaced; if this keeps happening, see why node {node} refuses it:\nkubectl describe node {node}"),
+    Row(REJECTED, r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity|UnexpectedAdmission|Unsupported)"
+        r"|: Pod was rejected", Fatal.NO, _AT_FIRST + "see why node {node} refuses it:\nkubectl describe node {node}"),
     Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
         "see who has to set the pod's readiness gate, often a load balancer:\n{kubectl} describe pod {pod}"),
 )
@@ -216,6 +220,12 @@ TERMINATING = (
     Row("terminating", r"^FailedKillPod", Fatal.NO,
         "see why node {node} cannot end its containers:\nkubectl describe node {node}", times=2),
 )
+
+
+def at_last(suggestion: str) -> str:
+    """What is left of it when waiting has not helped."""
+    return suggestion.removeprefix(_AT_FIRST)
+
 
 #: The most telling first.
 ORDER = list(dict.fromkeys(

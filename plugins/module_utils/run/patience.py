@@ -15,6 +15,7 @@ from ..explain.report import line
 from ..flows.flow import Standing
 from ..model.errors import RolloutError, RolloutFailed, as_lines, either
 from ..model.kinds import State
+from ..model.observed import Controller
 from ..model.request import Request
 from ..model.steps import Action, Step
 from .clock import Clock, Intervals
@@ -24,6 +25,8 @@ if t.TYPE_CHECKING:
 
 #: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
 FLICKER = 2.0
+#: Pods that a node rejects, one after the other, for each that is missing.
+REJECTED_LIMIT = 3
 #: The same step planned more often than that: somebody else undoes it.
 SAME_STEP_LIMIT = 5
 #: Writes refused one after the other because the objects change under our hands.
@@ -78,6 +81,8 @@ class Patience:
         self._best_at = self._clock.monotonic()
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self._fatal: dict[str, tuple[float, float]] = {}
+        #: How many pods had been rejected by their nodes when somebody first looked, since something last came nearer.
+        self._rejected: int | None = None
 
     def wait(self, request: Request, standing: Standing, until: str, steps: int) -> tuple[list[diagnosis.Cause], float]:
         """What keeps it, and the seconds that are left for it.
@@ -87,12 +92,14 @@ class Patience:
         now = self._clock.monotonic()
         progress = (steps, standing.progress)
         if self._best is None or progress > self._best:
-            self._best, self._best_at = progress, now
+            self._best, self._best_at, self._rejected = progress, now, None
         left = self._best_at + request.progress_deadline - now
         causes = self._causes(standing) if now - self._best_at >= self._intervals.look_at_pods or left <= 0 else []
         self._fatal = {kind: times for kind, times in self._fatal.items() if now - times[1] <= FLICKER}
         self._fatal |= {cause.kind: (self._fatal.get(cause.kind, (now, now))[0], now) for cause in causes if cause.is_fatal}
-        if causes and any(now - first >= request.failure_grace for first, _last in self._fatal.values()):
+        # A cause that never ends is made again and again meanwhile: grace is for what may end.
+        is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
+        if causes and (is_endless or any(now - first >= request.failure_grace for first, _last in self._fatal.values())):
             raise self._failed(request, standing, causes, "the new pods cannot become available")
         if left <= 0:
             raise self._failed(request, standing, causes,
@@ -114,7 +121,15 @@ class Patience:
         pods = self._gateway.troubled_pods(slow)
         for other in standing.shrinks:
             pods += [pod for pod in self._gateway.troubled_pods(other) if "deletionTimestamp" in pod["metadata"]]
-        return diagnosis.causes(slow, pods, self._gateway.warnings())
+        return [self._counted(cause, slow) for cause in diagnosis.causes(slow, pods, self._gateway.warnings())]
+
+    def _counted(self, cause: diagnosis.Cause, slow: Controller) -> diagnosis.Cause:
+        """The cause; fatal, where as many pods more were rejected for the same reason as rule out that another one is taken."""
+        if not cause.is_rejection:
+            return cause
+        self._rejected = cause.pods if self._rejected is None else self._rejected
+        is_over = cause.pods - self._rejected >= REJECTED_LIMIT * max(1, slow.replicas - slow.available)
+        return cause.without_end() if is_over else cause
 
     def _failed(self, request: Request, standing: Standing, causes: t.Iterable[diagnosis.Cause], what: str) -> RolloutFailed:
         """The error for pods that do not become available, with every cause and the end of one log."""
@@ -125,6 +140,7 @@ class Patience:
             log = self._gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
             found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
             error.causes.append({**dataclasses.asdict(cause), "log": log})
+            error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
         error.why = as_lines(found)
         error.next_command = next_commands(request, error, State.ROLLED_BACK)
         return error

@@ -164,3 +164,52 @@ def test_writes_that_are_refused_each_time_are_given_up():
     assert error.what == f"{SUCCESSOR} keeps changing: {REFUSED_LIMIT} writes in a row were rejected"
     assert error.where == f"ReplicationController default/{SUCCESSOR}"
     assert len(cluster.tries) == REFUSED_LIMIT + 1
+
+
+class Rejecting(Cluster):
+    """Nodes that take none of the new pods: one more is rejected with each look, or as many as there are."""
+
+    def __init__(self, *items, most=1000, reason="SysctlForbidden"):
+        super().__init__(*items)
+        self.happens, self.most, self.reason, self.rejected, self.lines = self.stall, most, reason, 5, []
+
+    def troubled_pods(self, controller):
+        self.rejected = min(self.rejected + 1, self.most)
+        return [{"metadata": {"name": f"{controller.name}-{number}", "uid": f"u{number}"}, "spec": {"nodeName": "n"}, "status": {
+            "phase": "Failed", "reason": self.reason, "message": "Pod was rejected: no"}} for number in range(self.rejected)]
+
+
+@pytest.mark.parametrize("reason", ["SysctlForbidden", "OutOfcpu", "UnexpectedAdmissionError", "NodeAffinity"])
+def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_no_more_of_them_are_made(reason):
+    cluster = Rejecting(rc(), reason=reason)
+
+    error = fails(cluster, failure_grace=100)
+
+    assert error.what == f"the new pods cannot become available; {SUCCESSOR} makes no more of them"
+    assert [(write.name, write.operations[-1]["value"]) for _at, write in cluster.writes[-1:]] == [(SUCCESSOR, 0)]
+    (cause,) = error.causes
+    assert cause["is_fatal"] and cause["suggestion"] == "see why node n refuses it:\nkubectl describe node n"
+    assert cluster.clock.now < 1005 and cluster.rejected < 12
+
+
+def test_pods_that_were_rejected_before_are_no_reason_to_fail():
+    """They stay in the list of pods for long; a node may have had no room for a moment."""
+    assert "no progress for 60 s" in fails(Rejecting(rc(), most=6), progress_deadline=60, failure_grace=1).what
+
+
+def test_after_such_a_failure_the_same_task_goes_on():
+    cluster = Rejecting(rc())
+    fails(cluster)
+    cluster.happens = cluster.cluster.settle
+
+    assert cluster.run()["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
+
+
+def test_and_it_can_go_back_by_itself():
+    cluster = Rejecting(rc())
+    cluster.happens = lambda: cluster.cluster.settle() if cluster.controllers()[SUCCESSOR].desired == 0 else cluster.stall()
+
+    error = fails(cluster, rolls_back=True)
+
+    assert "foo is rolled back to myimage:v1" in error.what and "no more of them" not in error.what
+    assert list(cluster.controllers()) == ["foo"]

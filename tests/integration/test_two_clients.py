@@ -22,6 +22,8 @@ from namespace import Killed, dies, eventually, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process
 
 REPLICAS = 4
 
@@ -48,6 +50,8 @@ TASK = """
 import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process
 print("ready", flush=True)
 input()
 try:
@@ -181,3 +185,19 @@ def finish(namespace):
     except RolloutError as error:
         assert "no update in progress" in error.what
     namespace.roll(image="myimage:v1")
+
+
+def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace):
+    """It asks for 68 years, in the name of a process that lives as long as this machine, with all numbers as high as they go."""
+    namespace.make_primary(2)
+    process = Process.mine()._replace(pid="1", started=lease_room._started("1"), task="x")
+    metadata = {"name": "baton-kubernetes-foo", "annotations": {marks.HOLDER: str(process)}, "finalizers": ["example.com/never"]}
+    namespace._call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+        "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2**31 - 1, "leaseTransitions": 2**31 - 1,
+                 "acquireTime": "0001-01-01T00:00:00.000000Z", "renewTime": "9999-12-31T23:59:59.999999Z"}})
+
+    began = time.monotonic()
+    assert namespace.roll(image="myimage:v2")["changed"]
+
+    assert time.monotonic() - began > lease_room.DURATION and lease(namespace) is None

@@ -163,6 +163,11 @@ def frozen(annotations: Annotations) -> Frozen | None:
         return None
 
 
+def holder(annotations: t.Mapping[str, t.Any]) -> str:
+    """The process that holds a Lease, as run/lease writes it; "" where no text is."""
+    return fields.text(annotations, HOLDER)
+
+
 def restarted(template: Json, token: str) -> Json:
     """The pod template with the mark of a restart."""
     metadata = template.get("metadata") or {}

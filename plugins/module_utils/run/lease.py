@@ -5,15 +5,15 @@
 """One driver at a time: a Lease (coordination.k8s.io/v1) for each controller, held from the first write to the end.
 
 Renewed every few seconds, and always before a write, so that a driver which has lost it stops there. Whoever was killed loses
-it after DURATION; on the same machine at once, because a process that has ended cannot come back.
+it after DURATION; on the same machine at once, if it is certain that the process has ended: it cannot come back then.
 
-Nobody's clock is a reason to take a lease: it must be seen not to be renewed. For DURATION, as client-go's leaderelection has
-it; or, if it is that old by the API server's clock (the Date of its answers, which holders write down too), for as long as one
-renewal takes.
+Nothing that is written in a Lease is a reason to take it, or not to: neither a clock's time nor how long its holder would like to
+have it. It must be seen not to be renewed for DURATION, by our own clock, as client-go's leaderelection has it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import getpass
 import os
@@ -23,17 +23,19 @@ import typing as t
 import uuid
 
 from ..cluster.gateway import Gateway
-from ..model import identity, marks
+from ..model import fields, identity, marks
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
 
-#: Seconds after which a lease that was not renewed has ended.
+#: Seconds after which a lease that was not renewed has ended, whatever its holder asks for.
 DURATION = 15
 #: Seconds between two renewals, where the driver does not say otherwise; a holder is known to be alive after that time.
 RENEW_AFTER = 2.0
 #: Seconds between two looks at somebody else's lease.
 LOOK_AGAIN = 0.5
+#: How often a Lease may change its holder, for the API; it takes none with a higher number.
+MOST_TRANSITIONS = 2**31 - 1
 
 
 class Process(t.NamedTuple):
@@ -58,8 +60,10 @@ class Process(t.NamedTuple):
 
     @classmethod
     def from_text(cls, text: str) -> Process | None:
+        """None where somebody has written something else."""
         parts = text.split("/")
-        return cls(*parts) if len(parts) == 4 else None
+        is_one = len(parts) == 4 and len(text) <= 200 and text.isascii() and parts[1].isdigit() and 0 < int(parts[1]) <= 2**22
+        return cls(*parts) if is_one else None
 
     def __str__(self) -> str:
         return "/".join(self)
@@ -68,8 +72,52 @@ class Process(t.NamedTuple):
         return bool(self.machine) and self.machine == other.machine
 
     def has_ended(self) -> bool:
-        """Right only for a process on this machine. This one has ended all its tasks before it begins another."""
-        return self.pid == str(os.getpid()) or _started(self.pid) != self.started
+        """Whether that is certain; to be asked of a process on this machine.
+
+        This one has ended all its tasks before it begins another. Others may be hidden in /proc, but not from a signal.
+        """
+        if self.pid == str(os.getpid()):
+            return True
+        try:
+            os.kill(int(self.pid), 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # it is there, and another user's
+        return _started(self.pid) not in (None, self.started)
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """A Lease as it was found: what somebody has written, of which anything may be missing or make no sense."""
+
+    process: Process | None
+    holder: str
+    renewed: str
+    acquired: str
+    transitions: int
+    uid: str
+    version: str
+
+    @classmethod
+    def from_api(cls, found: Json) -> Held:
+        metadata, spec = fields.mapping(found, "metadata"), fields.mapping(found, "spec")
+        return cls(
+            process=Process.from_text(marks.holder(fields.mapping(metadata, "annotations"))),
+            holder=fields.text(spec, "holderIdentity")[:200],
+            renewed=fields.text(spec, "renewTime"),
+            acquired=fields.text(spec, "acquireTime"),
+            transitions=fields.number(spec, "leaseTransitions"),
+            uid=fields.text(metadata, "uid"),
+            version=fields.text(metadata, "resourceVersion"))
+
+    @property
+    def renewal(self) -> tuple[object, ...]:
+        """Another one each time that a holder renews it, or that it gets another holder."""
+        return self.process, self.holder, self.renewed
+
+    def __str__(self) -> str:
+        return self.holder or "another task"
 
 
 class Lease:
@@ -95,13 +143,13 @@ class Lease:
         if self._put(None):  # as a rule there is none
             return
         began = changed_at = self._elapsed()
-        seen: Json | None = None
+        renewal: tuple[object, ...] | None = None
         was_renewed = told = False
         while True:
-            found, now = self._gateway.lease(self._name), self._elapsed()
-            if found != seen:
-                was_renewed = was_renewed or seen is not None
-                seen, changed_at = found, now
+            found, now = self._found(), self._elapsed()
+            if found and found.renewal != renewal:
+                was_renewed = was_renewed or renewal is not None
+                renewal, changed_at = found.renewal, now
             if found is None or self._has_ended(found, unchanged_for=now - changed_at):
                 if self._put(found):
                     return
@@ -111,39 +159,37 @@ class Lease:
                 self._sleep(LOOK_AGAIN)
                 continue
             # Not known to be alive is no reason to refuse: a task that was killed is the commonest reason for the next one.
-            is_alive = was_renewed or self._is_here(found) or now - began > 2 * DURATION
-            if is_alive and now - began >= self._request.lock_timeout:
+            if (was_renewed or self._is_here_and_recent(found)) and now - began >= self._request.lock_timeout:
                 raise RolloutError(
-                    f"another task is already working on it: {_holder(found)}, since {found['spec'].get('acquireTime', '?')}",
-                    where=self._request.where,
+                    f"another task is already working on it: {found}, since {found.acquired or '?'}", where=self._request.where,
                     next_command=("let it finish, or wait for it with lock_timeout=600:", self._request.command()))
             if reason := self._stop():
                 raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._request.where,
                                    next_command=self._request.command())
             if not told:
                 told = True
-                self._say(f"waiting for the task of {_holder(found)} to end")
+                self._say(f"waiting for the task of {found} to end")
             self._sleep(LOOK_AGAIN)
 
     def is_somebody_elses(self) -> bool:
         """Whether there is a holder who is not known to have ended; that is one request. Raises RolloutError."""
-        found = self._gateway.lease(self._name) if self._request.lock else None
+        found = self._found() if self._request.lock else None
         return found is not None and not self._has_ended(found, unchanged_for=0)
 
     def keep(self) -> None:
         """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
         if self._held is None or self._elapsed() - self._renewed_at < self._renew_after:
             return
-        if self._put(self._held):
+        if self._put(Held.from_api(self._held)):
             return
-        found = self._gateway.lease(self._name)
+        found = self._found()
         if found is None or self._is_mine(found):
             if self._put(found):
                 return
-            found = self._gateway.lease(self._name)
+            found = self._found()
         self._held, self.is_lost = None, True
         raise RolloutError(
-            f"stopped: {_holder(found or {})} took over, because this task had not renewed its Lease for {DURATION} s",
+            f"stopped: {found or 'another task'} took over, because this task had not renewed its Lease for {DURATION} s",
             where=self._request.where, next_command=self._request.command())
 
     def release(self) -> None:
@@ -152,52 +198,46 @@ class Lease:
             self._gateway.drop_lease(self._held)
             self._held = None
 
-    def _put(self, found: Json | None) -> bool:
+    def _found(self) -> Held | None:
+        found = self._gateway.lease(self._name)
+        return None if found is None else Held.from_api(found)
+
+    def _put(self, found: Held | None) -> bool:
         """Write it as ours over what was found; False when somebody was faster."""
         began = self._elapsed()
-        spec = (found or {}).get("spec") or {}
         is_mine = found is not None and self._is_mine(found)
         now = _micro_time(self._gateway.server_time())
         metadata = {"name": self._name, "namespace": self._request.namespace,
                     "annotations": {marks.HOLDER: str(self._process)}}
         if found is not None:
-            metadata |= {key: found["metadata"][key] for key in ("uid", "resourceVersion")}
+            metadata |= {"uid": found.uid, "resourceVersion": found.version}
+        transitions = found.transitions + (not is_mine) if found else 0
         stored = self._gateway.put_lease({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
             "spec": {"holderIdentity": f"{who()}, process {os.getpid()}", "leaseDurationSeconds": DURATION, "renewTime": now,
-                     "acquireTime": spec.get("acquireTime", now) if is_mine else now,
-                     "leaseTransitions": (spec.get("leaseTransitions") or 0) + (found is not None and not is_mine)}})
+                     "acquireTime": (found.acquired if found and is_mine else "") or now,
+                     "leaseTransitions": transitions if 0 <= transitions <= MOST_TRANSITIONS else 0}})
         if stored is None:
             return False
         self._held, self._renewed_at = stored, began
         return True
 
-    def _has_ended(self, found: Json, unchanged_for: float) -> bool:
-        process = _process(found)
-        if self._is_mine(found) or not found["spec"].get("holderIdentity"):
+    def _has_ended(self, found: Held, unchanged_for: float) -> bool:
+        if self._is_mine(found) or not found.holder:
             return True
-        if process and self._is_here(found):
-            return process.has_ended()
-        duration = found["spec"].get("leaseDurationSeconds") or DURATION
-        renewed = _seconds(found["spec"].get("renewTime"))
-        is_old = renewed is not None and self._gateway.server_time() - renewed > duration
-        return unchanged_for > (RENEW_AFTER + LOOK_AGAIN if is_old else duration)
+        return unchanged_for > DURATION or bool(self._is_here(found) and found.process and found.process.has_ended())
 
-    def _is_here(self, found: Json) -> bool:
-        """Whether the holder is a process of this machine; it has been asked already whether it has ended."""
-        process = _process(found)
-        return bool(process and process.is_on_machine_of(self._process))
+    def _is_here(self, found: Held) -> bool:
+        """Whether the holder says that it is a process of this machine."""
+        return bool(found.process and found.process.is_on_machine_of(self._process))
 
-    def _is_mine(self, found: Json) -> bool:
-        return _process(found) == self._process
+    def _is_here_and_recent(self, found: Held) -> bool:
+        """Whether that may be believed: of a process that does not renew it, anybody may have written that."""
+        renewed = _seconds(found.renewed)
+        return self._is_here(found) and renewed is not None and abs(self._gateway.server_time() - renewed) <= DURATION
 
-
-def _process(found: Json) -> Process | None:
-    return Process.from_text((found["metadata"].get("annotations") or {}).get(marks.HOLDER, ""))
-
-
-def _holder(found: Json) -> str:
-    return (found.get("spec") or {}).get("holderIdentity") or "another task"
+    def _is_mine(self, found: Held) -> bool:
+        return found.process == self._process
 
 
 def who() -> str:
@@ -210,21 +250,21 @@ def who() -> str:
 
 
 def _started(pid: str) -> str | None:
-    """When a process has started, None if there is no such process."""
+    """When a process has started; None if there is none, or it is hidden; "" if it has ended and only its number is left."""
     try:
         # The name in parentheses may have spaces; field 3 is the state, field 22 the start (proc(5)).
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:
         return None
-    return None if fields[0] in "ZX" else fields[19]
+    return "" if stat[0] in "ZX" else stat[19]
 
 
 def _micro_time(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def _seconds(micro_time: str | None) -> float | None:
+def _seconds(micro_time: str) -> float | None:
     try:
-        return datetime.datetime.fromisoformat(micro_time or "").timestamp()
-    except ValueError:
+        return datetime.datetime.fromisoformat(micro_time).timestamp()
+    except (ValueError, OverflowError):
         return None

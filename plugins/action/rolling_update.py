@@ -20,13 +20,12 @@ import sys
 import typing as t
 
 from ansible import constants as C
-from ansible.errors import AnsibleActionFail
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ..plugin_utils import progress
+from ..plugin_utils.with_secrets import ActionWithSecrets
 
 #: Where another user of the same machine can write, with sudo or at the other end of ssh.
 SHARED_FOLDER = "/tmp"
@@ -34,24 +33,11 @@ SHARED_FOLDER = "/tmp"
 MACHINES_READ = ("json", "jsonl")
 
 
-class ActionModule(ActionBase):
-    _supports_async = True
-    _supports_check_mode = True
-    _supports_diff = True
-    #: The roles give all arguments in one template. Ansible warns of those, since facts of a machine could add arguments; ours can
-    #: only be options that the role's argument_specs.yml has.
-    supports_raw_params = True
-
+class ActionModule(ActionWithSecrets):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        super().run(tmp, task_vars)
-        arguments = self._task.args.pop("_raw_params", {})
-        if not isinstance(arguments, dict):
-            raise AnsibleActionFail(f"give the arguments as key=value, not as {arguments!r}")
-        self._task.args |= arguments
+        self.prepare(tmp, task_vars)
         if self._is_here(task_vars or {}) and (result := self._look()):
             return result
-        if self._is_known() and not self._task.become:
-            self._connection.set_option("pipelining", True)  # else Ansible writes the options, secrets too, to a file
         if self._task.async_val:
             return self._execute_module(task_vars=task_vars, wrap_async=True)
         with progress.ends_with_ansible():
@@ -77,9 +63,6 @@ class ActionModule(ActionBase):
             self._task.environment.remove(environment)
             follower.stop(has_lines=bool(result.get("changed") or result.get("failed")))
 
-    def _is_known(self) -> bool:
-        return self._connection.transport in ("local", "ssh")
-
     def _is_here(self, task_vars: dict[str, t.Any]) -> bool:
         """Whether the module would run as this user on this machine, with this Python and this environment."""
         if delegate := self._task.delegate_to:
@@ -100,7 +83,7 @@ class ActionModule(ActionBase):
                 if valid.error_messages or valid._warnings:
                     return None
                 look = functools.partial(task.update, diff=self._task.diff, only_look=True)
-                return task.answer(look, valid.validated_parameters, valid._no_log_values, Display().warning)
+                return task.answer(look, valid.validated_parameters, Display().warning)
         except Exception as error:  # whatever it is, the module says it better
             Display().vvv(f"left to the module: {error!r}")
             return None

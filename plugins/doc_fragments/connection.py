@@ -12,7 +12,8 @@ class ModuleDocFragment:
 options:
   kubeconfig:
     description:
-      - Path of a kubeconfig file, or the content of one as a dictionary or as text.
+      - Path of a kubeconfig file, or the content of one as a dictionary or as text (YAML or JSON, also in base64).
+      - A credential plugin that it names may take 60 seconds, or the task's C(timeout) if that is less.
       - By default, and if neither O(host) nor credentials are given, the task uses the service account of the pod that it runs in,
         or else the file named by E(KUBECONFIG), or else C(~/.kube/config).
       - Can also be set with the environment variable E(K8S_AUTH_KUBECONFIG).

@@ -13,7 +13,7 @@ import typing as t
 
 from ansible.module_utils.common.parameters import remove_values
 
-from .cluster import connection
+from .cluster import connection, secrets
 from .cluster.kubernetes import KubernetesGateway
 from .explain import report
 from .flows.choice import choose
@@ -36,10 +36,10 @@ INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     kind=options.ARGUMENT_SPEC["kind"])
 
 
-def answer(work: t.Callable[[Json], Json | None], params: Json, no_log: set[str], warn: t.Callable[[str], None]) -> Json | None:
+def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable[[str], None]) -> Json | None:
     """The result of a task: what update() or info() says of its parameters, an error of theirs included, without any secret.
 
-    no_log has the values of the options that are never shown; warn is called for each warning. None where the work returns it.
+    warn is called for each warning. None where the work returns it.
     """
     try:
         result = work(params)
@@ -48,7 +48,7 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, no_log: set[str]
     if result is None:
         return None
     kept = {key: value for key, value in result.items() if isinstance(value, bool)}  # as AnsibleModule has it
-    shown = remove_values(result, no_log | connection.secrets(params)) | kept
+    shown = remove_values(result, connection.secrets(params)) | kept
     for warning in shown.pop("warnings", ()):
         warn(warning)
     return t.cast(Json, shown)
@@ -56,9 +56,10 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, no_log: set[str]
 
 def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
     """The end of a module (an AnsibleModule): its answer, and nothing secret in what AnsibleModule adds to it."""
-    module.no_log_values |= connection.secrets(module.params)
-    result = t.cast(Json, answer(work, module.params, module.no_log_values, module.warn))
-    (module.fail_json if result.get("failed") else module.exit_json)(**result)
+    module.no_log_values = connection.secrets(module.params)  # of a kubeconfig, Ansible has taken each word for a secret
+    result = t.cast(Json, answer(work, module.params, module.warn))
+    invocation = {"module_args": secrets.shown(module.params)}
+    (module.fail_json if result.get("failed") else module.exit_json)(**result, invocation=invocation)
 
 
 def update(params: Json, check_mode: bool = False, diff: bool = False, only_look: bool = False) -> Json | None:

@@ -5,22 +5,18 @@
 
 from __future__ import annotations
 
-import base64
 import concurrent.futures
 import contextlib
-import datetime
 import json
 import os
+import re
 import subprocess
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from credentials import ways
 from kubernetes.config import incluster_config
 from namespace import after_write, eventually
 
@@ -129,11 +125,6 @@ def test_a_token_that_expires_in_the_middle(namespace, monkeypatch):
 
 # What nobody may see
 
-ECHO = """#!/bin/sh
-echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'"$TOKEN"'"}}'
-"""
-
-
 class Spy:
     """Looks for secrets in all command lines of this machine and in all files below a folder, as long as it is open."""
 
@@ -163,101 +154,73 @@ class Spy:
                         self.found.add(path.name if path in files else content.replace(b"\0", b" ").decode(errors="replace")[:200])
 
 
-def certificate():
-    """A certificate that signs itself, and its key, as PEM. The API server does not ask for it, but the client reads it."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")])
-    now = datetime.datetime.now(datetime.UTC)
-    signed = (x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key()).serial_number(1)
-              .not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1)).sign(key, hashes.SHA256()))
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return signed.public_bytes(serialization.Encoding.PEM), key.private_bytes(*form)
-
-
 def credentials(namespace):
-    """Ways to give credentials: options of the task, and what is secret of them; and the same for the environment."""
-    token, configuration = namespace.token, namespace.client.configuration
-    server = {"host": configuration.host, "ca_cert": configuration.ssl_ca_cert}
-    signed, key = certificate()
-    data = {"client-certificate-data": base64.b64encode(signed).decode(), "client-key-data": base64.b64encode(key).decode()}
-    with_key = namespace.kubeconfig_of({"token": token, **data})
-    of_key = [token, data["client-key-data"], key.decode().splitlines()[1]]
-    plugin = namespace.kubeconfig_of({"exec": {
-        "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [namespace.write("echo", ECHO)],
-        "interactiveMode": "Never", "env": [{"name": "TOKEN", "value": token}]}})
-    password = "correct-horse-battery-staple"
-    of_password = [password, base64.b64encode(f"me:{password}".encode()).decode()]
-    options = {
-        "api-key": ({**server, "api_key": token}, [token]),
-        "password": ({**server, "username": "me", "password": password}, of_password),
-        "kubeconfig": ({"kubeconfig": with_key}, of_key),
-        "kubeconfig-as-text": ({"kubeconfig": yaml.safe_dump(with_key, width=60)}, of_key),
-        "kubeconfig-s-file": ({"kubeconfig": namespace.write("with-key", json.dumps(with_key))}, of_key),
-        "plugin": ({"kubeconfig": plugin}, [token]),
-    }
-    environment = {
-        "api-key": ({"K8S_AUTH_HOST": server["host"], "K8S_AUTH_CA_CERT": server["ca_cert"], "K8S_AUTH_API_KEY": token,
-                     "K8S_AUTH_USERNAME": "me", "K8S_AUTH_PASSWORD": password}, [token, *of_password]),
-        "kubeconfig": ({"K8S_AUTH_KUBECONFIG": json.dumps(with_key)}, of_key),
-    }
-    return options, environment
+    """The ways to give credentials, to the test's own cluster."""
+    configuration = namespace.client.configuration
+    return ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write)
 
 
 def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environment, tmp_path):
     """Not with -vvvv and --diff, in no temporary file and no list of processes while the tasks run, and left nowhere."""
-    options, _environment = credentials(namespace)
+    options = {name: way for name, way in credentials(namespace).items() if not way.environment}
 
     output, spy = play(namespace, ansible_environment, tmp_path, options)
 
     assert spy.looks > 50 and spy.found == set()
-    assert [secret for secret in spy.secrets if secret.decode() in output] == []
-    for way in options:
-        expected = "system:anonymous" if way == "password" else f"{way} is updated to myimage:v2"
-        assert expected in output, output
+    for name, way in options.items():
+        assert re.search(way.is_wrong or f"{name} is updated to myimage:v2", output), (name, output)
+    assert output.count("resume_command") >= sum(not way.is_wrong for way in options.values())
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("way", ["api-key", "kubeconfig"])
-def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path, way):
+@pytest.mark.parametrize("name", ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable"])
+def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path, name):
     """Nor is it written to a file where Ansible writes modules and their options to files, as it does unless it pipelines."""
-    environment, secrets = credentials(namespace)[1][way]
+    environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
-    output, spy = play(namespace, {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", **environment, "ANSIBLE_PIPELINING": "0"},
-                       tmp_path, {way: ({}, secrets)})
+    output, spy = play(namespace, environment, tmp_path, {name: credentials(namespace)[name]})
 
     assert spy.looks > 15 and spy.found == set()
-    assert [secret for secret in secrets if secret in output] == []
-    assert f"{way} is updated to myimage:v2" in output
+    assert f"{name} is updated to myimage:v2" in output
     assert left(tmp_path) == []
 
 
 def test_a_secret_among_the_options_is_in_no_file_without_pipelining_either(namespace, ansible_environment, tmp_path):
-    """Ansible would write a module and its options to a file; with a local connection the action plugin has it pipeline."""
-    options = {"api-key": credentials(namespace)[0]["api-key"]}
+    """Ansible would write a module and its options to a file; with a local connection the action plugins have it pipeline."""
+    options = {"api-key": credentials(namespace)["api-key"]}
 
     _output, spy = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path, options)
 
-    assert spy.found == set()
+    assert spy.found == set() and left(tmp_path) == []
 
 
-def play(namespace, environment, tmp_path, ways):
-    """Run a task for each way, on a controller of its own, with a spy beside it; what Ansible has printed, and the spy."""
+def play(namespace, environment, tmp_path, given):
+    """Run both modules for each way, on a controller of its own, with a spy beside it; what Ansible has printed, and the spy.
+
+    Nothing secret may be in what it printed.
+    """
     tasks = []
-    for name, (options, _secrets) in ways.items():
+    for name, way in given.items():
         namespace.make_primary(1, name=name)
-        arguments = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **options}
-        tasks.append({"baton.kubernetes.rolling_update": arguments, "ignore_errors": True})
+        environment = {**environment, **way.environment}
+        update = {"name": name, "namespace": namespace.name, "image": "myimage:v2", **way.options}
+        look = {"name": name, "namespace": namespace.name, **way.options}
+        tasks += [{"baton.kubernetes.rolling_update": update, "ignore_errors": True},
+                  {"baton.kubernetes.rolling_update_info": look, "ignore_errors": True}]
     file, temp = tmp_path / "play.yml", tmp_path / "temp"
     file.write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "tasks": tasks}]), encoding="utf-8")
     temp.mkdir()
     places = {"TMPDIR": str(temp), "ANSIBLE_HOME": str(temp), "ANSIBLE_REMOTE_TEMP": str(temp / "remote"),
               "ANSIBLE_LOCAL_TEMP": str(temp / "local")}
-    with Spy(temp, sorted({secret for _options, secrets in ways.values() for secret in secrets})) as spy:
+    with Spy(temp, sorted({line for way in given.values() for secret in way.secrets for line in secret.splitlines()})) as spy:
         process = subprocess.run(["ansible-playbook", "-vvvv", "--diff", str(file)],
                                  env={"ANSIBLE_PIPELINING": "1", **environment, **places},
-                                 capture_output=True, text=True, timeout=120, check=False)
-    assert "Traceback" not in process.stdout + process.stderr
-    return process.stdout + process.stderr, spy
+                                 capture_output=True, text=True, timeout=240, check=False)
+    output = process.stdout + process.stderr
+    assert "Traceback" not in output
+    secrets = [*spy.secrets, *(argument.encode() for way in given.values() for argument in way.arguments)]
+    assert [secret for secret in secrets if secret.decode() in output] == []
+    return output, spy
 
 
 def left(tmp_path):

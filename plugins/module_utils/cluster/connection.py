@@ -17,24 +17,27 @@ import tempfile
 import threading
 import time
 import typing as t
-from urllib.parse import unquote, urlsplit
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, objects, text
 from ..model.identity import did_you_mean
+from . import plugins
+from . import secrets as hidden
 
+#: no_log has every option that may hold a secret: in the system's log, and in the error of arguments that make no sense, Ansible
+#: shows nothing of them. Of what is in them, task.py shows in results what is no secret.
 ARGUMENT_SPEC: Json = dict(
-    kubeconfig=dict(type="raw"),
+    kubeconfig=dict(type="raw", no_log=True),
     context=dict(type="str"),
-    host=dict(type="str"),
+    host=dict(type="str", no_log=True),
     api_key=dict(type="str", no_log=True),
     username=dict(type="str"),
     password=dict(type="str", no_log=True),
-    client_cert=dict(type="path", aliases=["cert_file"]),
-    client_key=dict(type="path", aliases=["key_file"]),
+    client_cert=dict(type="path", aliases=["cert_file"], no_log=True),
+    client_key=dict(type="path", aliases=["key_file"], no_log=True),
     ca_cert=dict(type="path", aliases=["ssl_ca_cert"]),
     validate_certs=dict(type="bool", aliases=["verify_ssl"]),
-    proxy=dict(type="str"),
+    proxy=dict(type="str", no_log=True),
     no_proxy=dict(type="str"),
     impersonate_user=dict(type="str"),
     impersonate_groups=dict(type="list", elements="str"),
@@ -46,12 +49,9 @@ CONNECTIONS = 32
 HEADERS_LAST = 1.0
 #: kubernetes.core looks at K8S_AUTH_ and the option's name first, then at K8S_AUTH_ and the kubernetes package's name.
 _PACKAGE_NAMES = {"validate_certs": "verify_ssl", "ca_cert": "ssl_ca_cert", "client_cert": "cert_file", "client_key": "key_file"}
-_SECRET_KEYS = {"token", "password", "client-key-data", "auth-provider", "env"}
-#: Inside them, what is no secret: the names of a plugin's variables.
-_NAMES = {"name"}
 _FALSE = ("0", "false", "no", "off", "n", "f")
-#: Of a kubeconfig, in an error.
-_MOST_CONTEXTS = 10
+#: Of a kubeconfig, in an error; and characters of a reason.
+_MOST_CONTEXTS, _LONGEST_REASON = 10, 500
 _HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
 
 
@@ -63,7 +63,9 @@ class Connection:
 
         Raises RolloutError when there is none, or it cannot be read.
         """
-        self._options = _given(params, environment)
+        self._options, self._environment = _given(params, environment), environment
+        #: Seconds that a credential plugin may take.
+        self._patience = min(plugins.PATIENCE, params.get("timeout") or plugins.PATIENCE)
         self._lock = threading.RLock()
         self._headers: t.Any = None
         self._headers_until = 0.0
@@ -83,30 +85,43 @@ class Connection:
                 self.generation += 1
 
     def _read(self) -> None:
+        with self._errors("the connection to Kubernetes cannot be set up", _HINT), _no_files_left() as written:
+            from kubernetes.client import rest
+
+            self._configuration = _configuration(self._options)
+            #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
+            self.server: str = hidden.without_password(self._configuration.host.rstrip("/"))
+            self.pool = rest.RESTClientObject(self._configuration).pool_manager
+            self.pool.connection_pool_kw["block"] = True  # no more than that many requests at once
+            if written:
+                _read_certificates_now(self.pool.connection_pool_kw)
+
+    @contextlib.contextmanager
+    def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
+        """Let whatever fails be a RolloutError that tells nothing secret of the options, nor of the files that they name."""
         import yaml
 
         try:
-            from kubernetes.client import rest
-
-            with _no_files_left() as written:
-                self._configuration = _configuration(self._options)
-                #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
-                self.server: str = self._configuration.host.rstrip("/")
-                self.pool = rest.RESTClientObject(self._configuration).pool_manager
-                self.pool.connection_pool_kw["block"] = True  # no more than that many requests at once
-                if written:
-                    _read_certificates_now(self.pool.connection_pool_kw)
-        except RolloutError:
-            raise
-        except yaml.YAMLError as error:
-            raise _not_yaml("the kubeconfig", error) from None
-        except Exception as error:  # the loaders raise whatever a broken file leads to: KeyError, TypeError, binascii.Error
-            raise RolloutError("the connection to Kubernetes cannot be set up", why=_one_line(error), next_command=_HINT) from error
+            with plugins.bounded(self._patience):
+                yield
+            return
+        except RolloutError as known:
+            error = known
+        except yaml.YAMLError as broken:
+            error = _not_yaml("the kubeconfig", broken)
+        except Exception as failure:  # the loaders raise whatever a broken file leads to: KeyError, TypeError, binascii.Error
+            error = RolloutError(what, why=str(failure) or type(failure).__name__, next_command=next_command)
+        secrets = hidden.of_options(self._options, self._environment)
+        for kubeconfig in _kubeconfigs(self._options):
+            secrets |= hidden.of_kubeconfig(kubeconfig) | hidden.of_plugins(kubeconfig)
+        why = " ".join(hidden.masked(error.why, secrets).split())[:_LONGEST_REASON]  # in this order: half a secret is one, too
+        raise RolloutError(hidden.masked(error.what, secrets), where=error.where, why=why,
+                           next_command=error.next_command.splitlines()) from None
 
     def headers(self) -> t.Any:
         """Headers for one request: the bearer token (renewed by the package when its expiry is known) and impersonation.
 
-        Raises RolloutError when an exec plugin fails.
+        Raises RolloutError when a credential plugin fails.
         """
         with self._lock:
             if self._headers is None or time.monotonic() > self._headers_until:
@@ -117,13 +132,8 @@ class Connection:
         from urllib3 import HTTPHeaderDict
 
         headers = HTTPHeaderDict()
-        try:
-            with _plugin_failures(self._options):
-                token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        except RolloutError:
-            raise
-        except Exception as error:  # whatever a credential plugin's failure leads to
-            raise RolloutError("the credentials cannot be renewed", why=_one_line(error)) from error
+        with self._errors("the credentials cannot be renewed"):
+            token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
         token = (token or "").strip()  # a file ends with a line end
         if not (token.isascii() and token.isprintable()):
             # Said here: the message of the HTTP library would show it.
@@ -139,39 +149,9 @@ class Connection:
         return headers
 
 
-def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
-    """What must not be shown of the options: a kubeconfig given as content (a path tells nothing), a proxy's password."""
-    found = set()
-    kubeconfig = params.get("kubeconfig")
-    try:
-        content = _content(kubeconfig)
-    except RolloutError:
-        content = None
-        found.add(str(kubeconfig))
-    if isinstance(content, dict):
-        found |= _secrets_of(content)
-        if isinstance(kubeconfig, str):
-            found.add(kubeconfig)  # YAML can break a secret into lines, which would not be found in the text
-    password = urlsplit(str(params.get("proxy") or "")).password
-    return found | ({password, unquote(password)} if password else set())
-
-
-def _secrets_of(content: t.Any) -> set[str]:
-    """The secrets of a kubeconfig."""
-    found: set[str] = set()
-
-    def search(value: t.Any, is_secret: bool) -> None:
-        if isinstance(value, dict):
-            for key, each in value.items():
-                search(each, (is_secret or key in _SECRET_KEYS) and key not in _NAMES)
-        elif isinstance(value, list):
-            for each in value:
-                search(each, is_secret)
-        elif is_secret and isinstance(value, str) and value:
-            found.add(value)
-
-    search(content, False)
-    return found
+def secrets(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] = os.environ) -> set[str]:
+    """What must not be shown of a module's parameters, wherever they come from."""
+    return hidden.of_options(_given(params, environment), environment)
 
 
 def _given(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:
@@ -210,7 +190,8 @@ def _configuration(options: Json) -> t.Any:
         configuration.refresh_api_key_hook = None
     for option in ("ca_cert", "client_cert", "client_key"):
         if option in options and not os.path.isfile(options[option]):
-            raise RolloutError(f"{option} {options[option]} does not exist")
+            raise RolloutError(f"{option} {options[option]} does not exist" if hidden.is_path(options[option])
+                               else f"{option} must be the path of a file in PEM format, not its content")
     if not configuration.verify_ssl:
         import urllib3
 
@@ -226,7 +207,7 @@ def _load(options: Json, configuration: t.Any) -> None:
     context = {"context": options.get("context"), "client_configuration": configuration, "persist_config": False}
     content = _content(options.get("kubeconfig"))
     if isinstance(content, dict):
-        with _plugin_failures(options), _context_is_named(options, lambda: [content]):
+        with _context_is_named(options):
             kube_config.load_kube_config_from_dict(content, **context)
         return
     if content is None and "context" not in options:
@@ -238,12 +219,12 @@ def _load(options: Json, configuration: t.Any) -> None:
     path = str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION)
     if not any(os.path.exists(os.path.expanduser(each)) for each in path.split(os.pathsep)):
         raise RolloutError(f"there is no kubeconfig at {path}", next_command=_HINT)
-    with _plugin_failures(options), _context_is_named(options, lambda: _files(path)):
+    with _context_is_named(options):
         kube_config.load_kube_config(path, **context)
 
 
 @contextlib.contextmanager
-def _context_is_named(options: Json, kubeconfigs: t.Callable[[], t.Iterable[t.Any]]) -> t.Iterator[None]:
+def _context_is_named(options: Json) -> t.Iterator[None]:
     """Raise RolloutError that tells which contexts there are where the kubeconfig cannot be loaded, and has not the wanted one."""
     from kubernetes.config.config_exception import ConfigException
 
@@ -251,7 +232,8 @@ def _context_is_named(options: Json, kubeconfigs: t.Callable[[], t.Iterable[t.An
         yield
     except ConfigException:
         wanted = options.get("context")
-        names = list(dict.fromkeys(text(each, "name") for kubeconfig in kubeconfigs() for each in objects(kubeconfig, "contexts")))
+        contexts = (each for kubeconfig in _kubeconfigs(options) for each in objects(kubeconfig, "contexts"))
+        names = list(dict.fromkeys(text(each, "name") for each in contexts))
         if wanted is None or wanted in names:
             raise
         more = len(names) - _MOST_CONTEXTS
@@ -261,42 +243,21 @@ def _context_is_named(options: Json, kubeconfigs: t.Callable[[], t.Iterable[t.An
                            next_command="give another context (or K8S_AUTH_CONTEXT), or check kubeconfig") from None
 
 
-def _files(path: str) -> t.Iterator[t.Any]:
-    """The content of the files of a kubeconfig's path, as far as they can be read."""
+def _kubeconfigs(options: Json) -> t.Iterator[t.Any]:
+    """What is in the kubeconfig, or in the files that it names, as far as it can be read."""
     import yaml
 
-    for each in path.split(os.pathsep):
-        with contextlib.suppress(OSError, ValueError, yaml.YAMLError), open(os.path.expanduser(each), encoding="utf-8") as file:
-            yield yaml.safe_load(file)
+    with contextlib.suppress(RolloutError, ImportError):
+        from kubernetes.config import kube_config
 
-
-@contextlib.contextmanager
-def _plugin_failures(options: Json) -> t.Iterator[None]:
-    """Raise RolloutError when a credential plugin fails: the package only logs that, and goes on as nobody."""
-    import logging
-
-    import yaml
-
-    class Heard(logging.Handler):
-        said = ""
-
-        def emit(self, record: logging.LogRecord) -> None:
-            self.said = self.said or record.getMessage()
-
-    heard = Heard(logging.ERROR)
-    logging.getLogger().addHandler(heard)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(heard)
-    if heard.said:
         content = _content(options.get("kubeconfig"))
-        if isinstance(content, str):
-            with contextlib.suppress(OSError, yaml.YAMLError), open(os.path.expanduser(content), encoding="utf-8") as file:
-                content = yaml.safe_load(file)
-        for secret in sorted(_secrets_of(content), key=len, reverse=True):
-            heard.said = heard.said.replace(secret, "********")  # a script may print its environment
-        raise RolloutError("the credential plugin in the kubeconfig failed", why=_one_line(heard.said))
+        paths = [] if isinstance(content, dict) else str(content or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).split(os.pathsep)
+        if not paths:
+            yield content
+        for path in paths:
+            unreadable = contextlib.suppress(OSError, ValueError, RecursionError, yaml.YAMLError)
+            with unreadable, open(os.path.expanduser(path), encoding="utf-8") as file:
+                yield yaml.safe_load(file)
 
 
 @contextlib.contextmanager
@@ -351,22 +312,25 @@ def _read_certificates_now(options: Json) -> None:
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
-    """A dictionary for the content of a kubeconfig, the path if it is one."""
+    """A dictionary for the content of a kubeconfig, the path if it is one. Raises RolloutError."""
     import yaml
 
-    if not isinstance(kubeconfig, str) or not ("\n" in kubeconfig or kubeconfig.lstrip().startswith("{")):
+    if not isinstance(kubeconfig, str):
+        return kubeconfig
+    if hidden.is_path(kubeconfig):
         return kubeconfig
     try:
-        return yaml.safe_load(kubeconfig)
+        content = yaml.safe_load(hidden.decoded(kubeconfig))
     except yaml.YAMLError as error:
         raise _not_yaml("the content of kubeconfig", error) from None
+    except RecursionError:
+        content = None
+    if isinstance(content, dict):
+        return content
+    raise RolloutError("kubeconfig is neither the path of a file nor the content of one", next_command=_HINT)
 
 
 def _not_yaml(what: str, error: Exception) -> RolloutError:
     """The parser quotes what it could not read, which may be a secret: only its place is told."""
     place = getattr(error, "problem_mark", None)
     return RolloutError(f"{what} is not valid YAML", why=f"line {place.line + 1}" if place else "", next_command=_HINT)
-
-
-def _one_line(error: Exception | str) -> str:
-    return f"{' '.join(str(error).split())[:300]}" or type(error).__name__

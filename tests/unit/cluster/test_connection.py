@@ -11,6 +11,8 @@ import json
 import os
 import ssl
 import tempfile
+import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -175,8 +177,14 @@ def test_what_awx_hands_on_is_enough(file):
 # Kubeconfigs
 
 
-@pytest.mark.parametrize("form", [dict, yaml.safe_dump, json.dumps, lambda content: "\n" + json.dumps(content)],
-                         ids=["a dict", "YAML", "JSON", "JSON after a line end"])
+def as_base64(content, width=10**6):
+    encoded = base64.b64encode(yaml.safe_dump(content).encode()).decode()
+    return "\n".join(encoded[start:start + width] for start in range(0, len(encoded), width))
+
+
+@pytest.mark.parametrize("form", [dict, yaml.safe_dump, json.dumps, lambda content: "\n" + json.dumps(content), as_base64,
+                                  lambda content: as_base64(content, 76)],
+                         ids=["a dict", "YAML", "JSON", "JSON after a line end", "base64", "base64 in lines"])
 def test_a_kubeconfig_may_be_given_as(form):
     it = connect(kubeconfig=form(config()))
 
@@ -457,15 +465,20 @@ TEXT = yaml.safe_dump(config())
 
 @pytest.mark.parametrize("kubeconfig, expected", [
     (config(), {SECRET}),
-    (TEXT, {SECRET, TEXT}),
+    (TEXT, {SECRET, TEXT, TEXT.strip()}),
+    (base64.b64encode(TEXT.encode()).decode(), {SECRET, base64.b64encode(TEXT.encode()).decode()}),
     (config(user={"password": "p", "client-key-data": "k", "client-certificate-data": "public", "username": "u"}), {"p", "k"}),
-    (config(user={"exec": {"command": "c", "env": [{"name": "N", "value": "v"}]}}), {"v"}),
+    (config(user={"exec": {"command": "c", "args": ["prod"], "env": [{"name": "N", "value": "prod"}]}}), set()),
     (config(user={"auth-provider": {"name": "n", "config": {"id-token": "i"}}}), {"i"}),
     ("/home/me/.kube/config", set()),
     (None, set()),
-    ("a: [\n", {"a: [\n"}),
-], ids=["a token", "a token in text", "a password and a key", "the environment of a plugin", "an auth-provider", "a path", "none",
-        "text that cannot be read"])
+    ("a: [\n", {"a: [\n", "a: ["}),
+    ("c3Rvcm0" * 200, {"c3Rvcm0" * 200}),
+    (config(server="https://me:pw@kube"), {SECRET, "pw"}),
+    ({"clusters": [{"cluster": {"proxy-url": "http://me:p%40@["}}]}, {"p%40", "p@"}),
+    ({"clusters": [{"cluster": 1}, 2], "users": "x"}, set()),
+], ids=["a token", "a token in text", "a token in base64", "a password and a key", "what a plugin is given", "an auth-provider",
+        "a path", "none", "text that cannot be read", "what is neither path nor content", "an address", "a proxy", "nonsense"])
 def test_the_secrets_of_a_kubeconfig_are_known_so_that_ansible_can_hide_them(kubeconfig, expected):
     assert connection.secrets({"kubeconfig": kubeconfig}) == expected
 
@@ -476,7 +489,8 @@ def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
 
 
 def test_credentials_among_the_options_are_never_logged():
-    assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {"api_key", "password"}
+    assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {
+        "api_key", "password", "client_cert", "client_key", "kubeconfig", "host", "proxy"}
 
 
 @pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["an alias", "a tag"])
@@ -484,3 +498,96 @@ def test_a_token_that_breaks_the_yaml_of_a_file_is_not_told(token, file):
     error = refusal(kubeconfig=file("config", f"users:\n- name: me\n  user:\n    token: {token}\n"))
 
     assert SECRET not in repr(error.as_result())
+
+
+# Credential plugins that hang
+
+HANGING = """
+sleep 1000 & echo "$!" > "$0.child"
+echo "$PASSWORD" >&2
+wait
+"""
+
+
+@pytest.mark.parametrize("timeout, seconds", [(None, 0.5), (0.3, 0.3)], ids=["the usual time", "the task's own"])
+def test_a_credential_plugin_that_hangs_is_ended_with_all_that_it_has_started(file, monkeypatch, timeout, seconds):
+    monkeypatch.setattr(connection.plugins, "PATIENCE", 0.5)
+    user = credential_plugin(file, HANGING)
+    user["exec"] |= {"args": [*user["exec"]["args"], SECRET], "env": [{"name": "PASSWORD", "value": SECRET}]}
+
+    began = time.monotonic()
+    error = refusal(kubeconfig=config(user=user), timeout=timeout)
+
+    assert seconds <= time.monotonic() - began < seconds + 5
+    assert error.what == "the credential plugin in the kubeconfig failed"
+    assert error.why == f"sh did not answer within {seconds:g} s and was ended" and "log in again" in error.next_command
+    child = int(Path(user["exec"]["args"][0] + ".child").read_text())
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and alive(child):
+        time.sleep(0.01)
+    assert not alive(child)
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_credential_plugin_that_hangs_when_it_is_asked_again_is_ended_too(file, monkeypatch):
+    monkeypatch.setattr(connection.plugins, "PATIENCE", 0.3)
+    expired = COUNTING.replace('"token":', '"expirationTimestamp":"2001-01-01T00:00:00Z","token":')
+    user = credential_plugin(file, expired)
+    it = connect(kubeconfig=config(user=user))
+    Path(user["exec"]["args"][0]).write_text(HANGING)
+
+    with pytest.raises(RolloutError, match="the credential plugin in the kubeconfig failed") as failed:
+        it.headers()
+
+    assert failed.value.why == "sh did not answer within 0.3 s and was ended"
+
+
+# Addresses and files that are none
+
+
+def test_a_user_and_a_password_in_the_server_s_address_are_not_kept():
+    """Nobody sends them, and each error tells the address."""
+    assert connect(host=f"https://me:{SECRET}@one:6443/x/", api_key="k").server == "https://one:6443/x"
+
+
+@pytest.mark.parametrize("proxy", [f"http://me:{SECRET}@[bad", f"nonsense://me:{SECRET}@proxy", f"http://me:{SECRET}@proxy:port"])
+@pytest.mark.parametrize("place", ["option", "environment", "kubeconfig", "file", "variable"])
+def test_a_proxy_that_is_none_is_said_without_its_password(proxy, place, file, monkeypatch):
+    content = config()
+    content["clusters"][0]["cluster"]["proxy-url"] = proxy
+    if place == "variable":
+        monkeypatch.setenv("HTTPS_PROXY", proxy)
+    error = {
+        "option": lambda: refusal(**HOST_AND_KEY, proxy=proxy),
+        "environment": lambda: refusal({"K8S_AUTH_PROXY": proxy}, **HOST_AND_KEY),
+        "kubeconfig": lambda: refusal(kubeconfig=content),
+        "file": lambda: refusal(kubeconfig=file("config", content)),
+        "variable": lambda: refusal(os.environ, **HOST_AND_KEY),
+    }[place]()
+
+    assert error.what == "the connection to Kubernetes cannot be set up" and SECRET not in repr(error.as_result())
+
+
+@pytest.mark.parametrize("option", ["ca_cert", "client_cert", "client_key"])
+@pytest.mark.parametrize("pem", [f"-----BEGIN PRIVATE KEY-----\n{SECRET}", f"-----BEGIN PRIVATE KEY-----{SECRET}"])
+def test_a_file_s_content_in_the_place_of_its_path_is_not_shown(option, pem):
+    error = refusal(**HOST_AND_KEY, **{option: pem})
+
+    assert error.what == f"{option} must be the path of a file in PEM format, not its content"
+    assert pem in connection.secrets({option: pem})
+
+
+@pytest.mark.parametrize("kubeconfig", [
+    SECRET * 10, base64.b64encode(f"apiVersion: v1\ntoken: {SECRET}".encode()).decode()[:-3] + "!", f"- {SECRET}\n- x\n",
+    "[" * 5000 + SECRET + "\n"], ids=["a token", "half of base64", "a list", "deep nesting"])
+def test_what_is_neither_a_path_nor_a_kubeconfig_is_not_shown(kubeconfig):
+    error = refusal(kubeconfig=kubeconfig)
+
+    assert "kubeconfig is" in error.what and kubeconfig not in repr(error.as_result()) and SECRET not in repr(error.as_result())
+    assert kubeconfig in connection.secrets({"kubeconfig": kubeconfig})

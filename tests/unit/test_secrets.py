@@ -1,0 +1,97 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Every way to give credentials, every way to fail: nobody tells a secret. Tasks that work: integration/test_credentials.py."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import pytest
+import yaml
+from ansible.module_utils import basic
+from apiserver import Api, status
+from asked import Asked
+from credentials import PUBLIC, ways
+from kubernetes.config import kube_config
+
+from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import ARGUMENT_SPEC
+from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info
+
+pytestmark = pytest.mark.usefixtures("handlers")
+
+TOKEN = "s3cret-and-not-to-be-told"
+NAMES = list(ways("http://x", None, TOKEN, lambda name, content: name, proxy="proxy"))
+
+
+@pytest.fixture(scope="module")
+def refusing():
+    """A server that accepts nobody."""
+    with Api() as server:
+        server.answers = Always(status(401, "Unauthorized"))
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield server.url
+        server.shutdown()
+
+
+class Always(list):
+    """An answer for each request."""
+
+    def __init__(self, answer):
+        super().__init__([answer])
+
+    def pop(self, index):
+        return self[0]
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """What modules tell the system's log, which others may read."""
+    lines = []
+    monkeypatch.setattr(basic.AnsibleModule, "_log_to_syslog", lambda self, text: lines.append(text))
+    monkeypatch.setattr(basic, "has_journal", False)
+    return lines
+
+
+@pytest.mark.parametrize("failure", ["nobody answers", "nobody is accepted", "an option that is none"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch, capsys, tmp_path):
+    def write(title, content):
+        (tmp_path / title).write_text(content)
+        return str(tmp_path / title)
+
+    url = refusing if failure == "nobody is accepted" else "http://127.0.0.1:1"
+    way = ways(url, None, TOKEN, write, proxy=url.partition("://")[2])[name]
+    monkeypatch.setattr(http.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", way.environment.get("KUBECONFIG", "/not/there"))
+    for variable, value in way.environment.items():
+        monkeypatch.setenv(variable, value)
+    options = {**way.options, **({"nonsense": 1} if failure == "an option that is none" else {})}
+    asked, told = Asked(monkeypatch, capsys), []
+
+    for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {})):
+        result = asked.module(module, name="foo", **wish, **options)
+        told += [result, asked.invocation]
+        assert result["failed"] and "Traceback" not in json.dumps(result)
+    told.append(asked.here(name="foo", image="x:1", **options))
+
+    if failure != "an option that is none" and way.is_wrong and "anonymous" not in way.is_wrong:
+        assert any(each in told[0]["msg"] for each in way.is_wrong.split("|")), told[0]["msg"]
+    text = json.dumps([*told, logged], default=str) + "".join(capsys.readouterr())
+    for secret in (*way.secrets, *way.arguments):
+        assert secret not in text and json.dumps(secret)[1:-1] not in text
+    assert logged or failure == "an option that is none"
+
+
+def test_a_new_option_of_the_connection_is_in_the_table():
+    """Or among those that hold no secret; and whichever holds one is never logged."""
+    documented = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"].keys()
+    given = {option for way in ways("http://x", None, TOKEN, lambda name, content: name, proxy="p").values()
+             for option in way.options}
+    logged = {option for option, spec in ARGUMENT_SPEC.items() if not spec.get("no_log")}
+
+    assert documented == ARGUMENT_SPEC.keys() == given | PUBLIC
+    assert logged == PUBLIC

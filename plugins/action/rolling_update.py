@@ -51,7 +51,8 @@ class ActionModule(ActionWithSecrets):
         folder = C.DEFAULT_LOCAL_TMP if is_local and not self._task.become else SHARED_FOLDER
         name = f"baton-progress-{secrets.token_hex(16)}"
         path = f"{folder}/{name}"
-        source = progress.Here(path) if is_local else progress.There(self, path)
+        user = str(self.get_become_option("become_user") or "") if self._task.become else ""
+        source = progress.Here(path, user) if is_local else progress.There(self, path, user)
         follower = progress.Follower(source, name, prefix=str(task_vars.get("inventory_hostname", "")))
         environment = {"BATON_PROGRESS": path}
         self._task.environment.append(environment)

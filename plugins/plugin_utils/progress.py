@@ -4,6 +4,10 @@
 
 """Shows the lines that a module writes to a file while it runs, on this machine or at the other end of a connection.
 
+The file may be in a folder that everybody writes to, and its name can be seen in the list of processes. What another user has put
+there in its place is not read, nor touched: only a file that is one, that has no second name, and that belongs to this user or to
+the one whom the module runs as.
+
 The thread that waits for the module may not be kept from it, so that other threads read and watch here. Nothing may leave
 them: Ansible would show an exception as a warning in the middle of its output. Only Display can print: a worker process
 has no terminal.
@@ -17,6 +21,7 @@ import copy
 import multiprocessing
 import multiprocessing.context
 import os
+import pwd
 import shlex
 import signal
 import stat
@@ -27,6 +32,8 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 LONGEST_LINE = 500
+#: Bytes that a look takes.
+MOST = 2**20
 #: Seconds between two looks whether Ansible is still there.
 WATCH = 0.5
 #: Seconds that the last lines may take once the module has ended.
@@ -39,18 +46,26 @@ class Here:
     #: Seconds between two looks at the file: what a person does not notice.
     pause = 0.1
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, become_user: str = "") -> None:
         self._path = path
+        self._owners = {os.geteuid()}
+        with contextlib.suppress(KeyError):
+            self._owners |= {pwd.getpwnam(become_user).pw_uid} if become_user else set()
 
     def read(self, offset: int, is_last: bool) -> bytes:
         """What stands there from that byte on; the file goes with the last look, or when it is complete."""
         try:
-            with open(self._path, "rb") as file:
-                file.seek(offset)
-                found = file.read()
-            os.utime(self._path)
-        except (FileNotFoundError, PermissionError):  # not yet, or it is another user's
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:  # not yet, or it is another user's
             return b""
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or status.st_uid not in self._owners:
+                return b""
+            found = os.pread(descriptor, MOST, offset)
+            os.utime(descriptor)
+        finally:
+            os.close(descriptor)
         if is_last or os.path.basename(self._path).encode() in found:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
@@ -68,12 +83,12 @@ class There:
     #: Turns of 0.2 s that a look waits for news: few at first, since the module may end without any.
     turns, first_turns, first_looks = 10, 2, 20
 
-    def __init__(self, action: ActionBase, path: str) -> None:
+    def __init__(self, action: ActionBase, path: str, become_user: str = "") -> None:
         # Copies without become: the connection keeps the state of a login and of sudo, which is the module's.
         self._action = copy.copy(action)
         self._action._connection = copy.copy(action._connection)
         self._action._connection.set_become_plugin(None)
-        self._path = path
+        self._path, self._become_user = path, become_user
         self._looks = 0
 
     def read(self, offset: int, is_last: bool) -> bytes:
@@ -88,10 +103,14 @@ class There:
 
     def _command(self, offset: int, turns: int, is_last: bool) -> str:
         file, end = shlex.quote(self._path), shlex.quote(os.path.basename(self._path))
+        other = f" $(id -u {shlex.quote(self._become_user)} 2>/dev/null)" if self._become_user else ""
         return (
-            f'f={file}; i=0; while [ $i -lt {turns} ] && {{ [ ! -r "$f" ] || [ "$(wc -c < "$f")" -le {offset} ]; }}; '
+            # One look at it (lstat) for all: where it is ours, nobody else can put another in its place.
+            f'f={file}; o=" $(id -u){other} "; is_ours() {{ [ -r "$f" ] || return 1; set -- $(ls -ldn "$f" 2>/dev/null); '
+            'case $1:$2 in -*:1) case $o in *" $3 "*) return 0;; esac;; esac; return 1; }; '
+            f'i=0; while [ $i -lt {turns} ] && {{ ! is_ours || [ "$(wc -c < "$f")" -le {offset} ]; }}; '
             'do sleep 0.2 || sleep 1; i=$((i+1)); done; '
-            f'[ -r "$f" ] || exit 0; touch -c "$f"; text=$(tail -c +{offset + 1} "$f"; echo .); printf %s "${{text%.}}"; '
+            f'is_ours || exit 0; touch -c "$f"; text=$(tail -c +{offset + 1} "$f"; echo .); printf %s "${{text%.}}"; '
             + ('rm -f "$f"' if is_last else f'case $text in *{end}*) rm -f "$f";; esac')
         )
 

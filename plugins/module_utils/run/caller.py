@@ -73,7 +73,7 @@ class _File:
         if not path or (user.isdecimal() and int(user) not in (0, os.geteuid()) and os.geteuid() != 0):
             return None
         try:
-            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+            file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY | os.O_APPEND, 0o600)
         except OSError:
             return None
         if os.geteuid() == 0 and user.isdecimal():

@@ -58,6 +58,52 @@ def test_the_last_look_takes_the_file_away(source, tmp_path):
     assert not (tmp_path / NAME).exists()
 
 
+def a_link(path, secret):
+    path.symlink_to(secret)
+
+
+def a_second_name(path, secret):
+    os.link(secret, path)
+
+
+def a_pipe(path, secret):
+    os.mkfifo(path)
+
+
+def a_folder(path, secret):
+    path.mkdir()
+
+
+def another_user_s(path, secret):
+    path.write_text("not ours\n")
+    os.chown(path, 65534, -1)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+@pytest.mark.parametrize("put", [a_link, a_second_name, a_pipe, a_folder, pytest.param(another_user_s, marks=pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root gives files away"))])
+def test_what_somebody_else_has_put_in_its_place_is_neither_read_nor_touched(source, tmp_path, monkeypatch, put, is_last):
+    monkeypatch.setattr(progress.There, "first_turns", 1)
+    secret = tmp_path / "secret"
+    secret.write_text("only for us\n")
+    os.utime(secret, (1, 1))
+    put(tmp_path / NAME, secret)
+
+    assert source.read(0, is_last) == b""
+    assert secret.stat().st_mtime == 1 and (tmp_path / NAME).lstat()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("make", [progress.Here, lambda path, user: progress.There(Action(), path, user)], ids=["here", "there"])
+def test_a_file_of_the_user_whom_the_module_runs_as_is_read(make, tmp_path):
+    (tmp_path / NAME).write_text("one\n")
+    os.chown(tmp_path / NAME, 65534, -1)
+
+    assert make(str(tmp_path / NAME), "nobody").read(0, is_last=False) == b"one\n"
+    assert make(str(tmp_path / NAME), "daemon").read(0, is_last=False) == b""
+    assert make(str(tmp_path / NAME), "no such; user").read(0, is_last=False) == b""
+
+
 @pytest.mark.parametrize("is_last", [True, False])
 def test_a_file_that_is_not_there_is_no_error(source, is_last):
     assert source.read(0, is_last) == b""

@@ -333,23 +333,23 @@ class Answers:
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
-        self._request = gateway.http.connection.pool.request
-        gateway.http.connection.pool.request = self._counted
+        self._request, self._once = gateway.http.connection.pool.request, gateway.http.once
+        gateway.http.connection.pool.request, gateway.http.once = self._watched, self._counted
 
-    def _counted(self, method: str, url: str, preload_content: bool = True, **options: Any) -> Any:
-        if preload_content:
-            self._waits(1)
+    def _counted(self, *arguments: Any, **options: Any) -> Any:
+        self._waits(1)
         try:
-            answer = self._request(method, url, preload_content=preload_content, **options)
+            status, headers, data = self._once(*arguments, **options)
         finally:
-            if preload_content:
-                self._waits(-1)
-        if preload_content:
-            with self._lock:
-                self.bytes += len(answer.data)
-        else:
-            stream = answer.stream
-            answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
+            self._waits(-1)
+        with self._lock:
+            self.bytes += len(data)
+        return status, headers, data
+
+    def _watched(self, method: str, url: str, **options: Any) -> Any:
+        answer = self._request(method, url, **options)
+        stream = answer.stream
+        answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
         return answer
 
     def _waits(self, more: int) -> None:

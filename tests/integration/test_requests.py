@@ -35,19 +35,22 @@ def count(traffic):
     """Make a gateway count what it reads."""
 
     def arm(gateway):
-        request = gateway.http.connection.pool.request
+        request, once = gateway.http.connection.pool.request, gateway.http.once
 
-        def counted(method, url, preload_content=True, **options):
-            answer = request(method, url, preload_content=preload_content, **options)
-            if not preload_content:
-                stream = answer.stream
-                answer.stream = lambda *args, **kwargs: events(traffic, stream(*args, **kwargs))
-            elif method != "PUT":
-                traffic.bytes += len(answer.data)
-                traffic.first_list = traffic.first_list or (len(answer.data) if "replicationcontrollers?" in url else 0)
+        def watched(method, url, **options):
+            answer = request(method, url, **options)
+            stream = answer.stream
+            answer.stream = lambda *args, **kwargs: events(traffic, stream(*args, **kwargs))
             return answer
 
-        gateway.http.connection.pool.request = counted
+        def counted(method, path, *arguments, **options):
+            status, headers, data = once(method, path, *arguments, **options)
+            if method != "PUT":
+                traffic.bytes += len(data)
+                traffic.first_list = traffic.first_list or (len(data) if "replicationcontrollers?" in path else 0)
+            return status, headers, data
+
+        gateway.http.connection.pool.request, gateway.http.once = watched, counted
 
     return arm
 

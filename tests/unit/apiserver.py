@@ -65,7 +65,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def answer(content, code=200, **headers):
-    """An answer with this content as JSON, or as these bytes."""
+    """An answer with this content as JSON, in the namespace of the tests if it is an object; or as these bytes."""
+    if isinstance(content, dict) and "name" in content.get("metadata", {}):
+        content = {**content, "metadata": {"namespace": "default", **content["metadata"]}}
+
     def send(handler, query):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         handler.send_response(code)
@@ -103,7 +106,7 @@ def listed(*items, version="10", **metadata):
 
 def item(version="1", **changes):
     """A ReplicationController as the API server shows it."""
-    return {"kind": "ReplicationController", **rc(**{"resourceVersion": version, **changes})}
+    return {"kind": "ReplicationController", **rc(**{"namespace": "default", "resourceVersion": version, **changes})}
 
 
 def shown(version="1", **changes):
@@ -165,5 +168,6 @@ FROZEN = patched(a_scaler(), FREEZE)
 
 
 def a_lease(version=None, holder="me"):
-    metadata = {"name": "x", "annotations": {"holder": holder}, **({"uid": "u", "resourceVersion": version} if version else {})}
+    metadata = {"name": "x", "namespace": "default", "annotations": {"holder": holder},
+                **({"uid": "u", "resourceVersion": version} if version else {})}
     return {"kind": "Lease", "metadata": metadata, "spec": {}}

@@ -11,7 +11,7 @@ import typing as t
 from ..model import marks
 from ..model.fields import Json
 from ..model.kinds import ROLLED, Kind
-from .http import PAGE, RETRIED, Http, Refused, quoted
+from .http import RETRIED, Http, Refused, quoted
 
 #: Where the API server has the kinds that an update depends on.
 GROUPS = {"services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
@@ -34,16 +34,14 @@ class Around:
     def find(self, kind: str, name: str) -> Json | None:
         """An object of any kind that is written, as it is now. Raises RolloutError."""
         try:
-            return self._http.send("GET", f"{self.collection(f'{kind.lower()}s')}/{quoted(name)}")
+            return self._http.get(self.collection(f"{kind.lower()}s"), kind, self._namespace, name)
         except Refused as refused:
-            if refused.status == 404:
-                return None
             raise refused.as_error(self._where) from refused
 
     def objects(self, resource: str) -> list[Json] | None:
         """As said there. Raises RolloutError."""
         try:
-            return self._http.send("GET", f"{self.collection(resource)}?limit={PAGE}").get("items") or []
+            return self._http.page(self.collection(resource), {}).get("items") or []
         except Refused as refused:
             self._refuse_unless_well(refused)
             return None

@@ -23,7 +23,7 @@ import typing as t
 from urllib.parse import quote, urlencode
 
 from ..model.errors import RolloutError
-from ..model.fields import Json
+from ..model.fields import Json, mapping, text
 from ..model.steps import Create, Delete, Patch, Write
 from .connection import Connection
 
@@ -40,8 +40,12 @@ PATIENCE = 60.0
 STARTING = 30.0
 #: The longest Retry-After that is obeyed, in seconds.
 LONGEST_RETRY_AFTER = 30.0
-#: Objects of one page of a list.
-PAGE = 500
+#: Seconds within which an answer that has begun has to be whole.
+WHOLE_TIMEOUT = 120.0
+#: Bytes of an answer that are read: about ten times what a page of large controllers has.
+MOST_BYTES = 64 * 2**20
+#: Objects of one page of a list, of one with objects that are too large for that (the server takes 3 MiB for one), and of a list.
+PAGE, SMALL_PAGE, MOST_OBJECTS = 500, 20, 200_000
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -98,6 +102,10 @@ class Refused(Exception):
 
 class AnswerLost(Exception):
     """A write was sent, and nobody knows whether it landed."""
+
+
+class TooLarge(RolloutError):
+    """An answer that is longer than anybody needs."""
 
 
 class Unreachable(Exception):
@@ -176,8 +184,22 @@ class Http:
             time.sleep(max(limit * random.uniform(0.5, 1.0), asked_to_wait))
         raise RolloutError(f"{method} {path.partition('?')[0]} still failed after {len(BACKOFF) + 1} attempts")
 
+    def get(self, collection: str, kind: str, namespace: str, name: str) -> Json | None:
+        """An object by its name, None where there is none. Raises Refused; RolloutError where another object has come."""
+        try:
+            found = self.send("GET", f"{collection}/{quoted(name)}")
+        except Refused as refused:
+            if refused.status == 404:
+                return None
+            raise
+        metadata = mapping(found, "metadata")
+        if (found["kind"], text(metadata, "namespace"), text(metadata, "name")) != (kind, namespace, name):
+            raise RolloutError(f"the API server answered with another object than the {kind} {namespace}/{name}",
+                               where=self.connection.server, next_command="check host, proxy and kubeconfig")
+        return found
+
     def once(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
-             accept: str = JSON) -> tuple[int, t.Any, bytes]:
+             accept: str = JSON, most: int = 0) -> tuple[int, t.Any, bytes]:
         """Status, headers and content of the answer to a single try. Raises Unreachable; RolloutError where no other try helps."""
         import urllib3
 
@@ -189,7 +211,9 @@ class Http:
         try:
             answer = self.connection.pool.request(
                 method, self.connection.server + path, body=None if body is None else _encoded(body), headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False)
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False,
+                preload_content=False)
+            data = _whole(answer, most or MOST_BYTES)
         except urllib3.exceptions.LocationValueError as error:
             raise RolloutError(f"{self.connection.server} is not a valid API server address", why=_brief(error)) from error
         except urllib3.exceptions.SSLError as error:
@@ -202,10 +226,24 @@ class Http:
             raise Unreachable(_brief(error), was_sent=True) from error
         except ValueError as error:
             raise RolloutError(f"{self.connection.server} is not a valid API server address", why=_brief(error)) from error
+        if data is None:
+            raise TooLarge(f"the answer to {method} {path.partition('?')[0]} has more than {most or MOST_BYTES} bytes",
+                           where=self.connection.server)
         self._has_answered = True
         with contextlib.suppress(TypeError, ValueError):  # no date, or none that can be read
             self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() - time.time()
-        return answer.status, answer.headers, answer.data
+        return answer.status, answer.headers, data
+
+    def page(self, path: str, query: Json, only_metadata: bool = False, goes_on: str = "") -> Json:
+        """The first objects of a list, or those that it goes on with. Raises as send() does."""
+        def ask(limit: int) -> Json:
+            whole = {**query, "limit": limit, **({"continue": goes_on} if goes_on else {})}
+            return self.send("GET", f"{path}?{urlencode(whole)}", accept=METADATA if only_metadata else JSON)
+
+        try:
+            return ask(PAGE)
+        except TooLarge:
+            return ask(SMALL_PAGE)
 
     def pages(self, path: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
         """All objects of a kind, a limited number at a time, and the resourceVersion that a watch can go on from.
@@ -213,13 +251,34 @@ class Http:
         Raises as send() does.
         """
         items: list[Json] = []
-        query = {**query, "limit": PAGE}
-        while True:
-            page = self.send("GET", f"{path}?{urlencode(query)}", accept=METADATA if only_metadata else JSON)
+        goes_on = ""
+        while len(items) <= MOST_OBJECTS:
+            page = self.page(path, query, only_metadata, goes_on)
             items += page.get("items") or []  # an empty list of metadata alone is a null
-            query["continue"] = page["metadata"].get("continue")
-            if not query["continue"]:
+            goes_on = page["metadata"].get("continue")
+            if not goes_on:
                 return items, page["metadata"]["resourceVersion"]
+        raise TooLarge(f"there are more than {MOST_OBJECTS} objects at {path}")
+
+
+def _whole(answer: t.Any, most: int) -> bytes | None:
+    """The content of an answer, None where it is longer than that. Raises what urllib3 does, and TimeoutError."""
+    read = getattr(answer, "read1", answer.read)  # read1 has what has come, and does not wait for more; urllib3 1 lacks it
+    parts: list[bytes] = []
+    end = time.monotonic() + WHOLE_TIMEOUT
+    try:
+        while part := read(65536):
+            most -= len(part)
+            parts.append(part)
+            if most < 0:
+                return None
+            if time.monotonic() > end:
+                raise TimeoutError(f"the answer is not complete after {WHOLE_TIMEOUT:g} s")
+        return b"".join(parts)
+    finally:
+        if most < 0 or time.monotonic() > end:
+            answer.close()
+        answer.release_conn()
 
 
 def pause(failures: int) -> float:

@@ -21,16 +21,14 @@ class KubernetesLeases:
     """Those of a real API server. What a function here does is said in gateway.py."""
 
     def __init__(self, http: Http, namespace: str) -> None:
-        self._http, self._where = http, f"namespace {namespace}"
+        self._http, self._namespace, self._where = http, namespace, f"namespace {namespace}"
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     def lease(self, name: str) -> Json | None:
         """As said there. Raises RolloutError."""
         try:
-            return self._http.send("GET", f"{self._path}/{quoted(name)}")
+            return self._http.get(self._path, "Lease", self._namespace, name)
         except Refused as refused:
-            if refused.status == 404:
-                return None
             raise refused.as_error(self._where, next_command=_WITHOUT_LOCK) from refused
 
     def put_lease(self, lease: Json) -> Json | None:
@@ -53,7 +51,7 @@ class KubernetesLeases:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": {field: metadata[field] for field in ("uid", "resourceVersion")}}
         with contextlib.suppress(Unreachable, RolloutError):
-            self._http.once("DELETE", f"{self._path}/{metadata['name']}", options)
+            self._http.once("DELETE", f"{self._path}/{quoted(metadata['name'])}", options)
 
     def server_time(self) -> float:
         return time.time() + self._http.clock_difference

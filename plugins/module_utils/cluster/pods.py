@@ -17,7 +17,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.observed import Controller, Pod
 from ..model.steps import HandOver, Patch
-from .http import JSON_PATCH, METADATA, ONE_METADATA, PAGE, RETRIED, AnswerLost, Http, Refused, Unreachable, quoted
+from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, AnswerLost, Http, Refused, Unreachable, quoted
 from .watch import Followed
 
 #: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
@@ -123,10 +123,9 @@ class Pods:
     # What explains a wait
 
     def of(self, controller: Controller) -> list[Json]:
-        """The controller's own pods, at most PAGE of them; none where they may not be listed."""
-        query = urlencode({"labelSelector": _labels(controller.selector), "limit": PAGE})
+        """The controller's own pods, a page of them at most; none where they may not be listed."""
         try:
-            return _own(self._http.send("GET", f"{self._path}?{query}").get("items") or [], controller)
+            return _own(self._http.page(self._path, {"labelSelector": _labels(controller.selector)}).get("items") or [], controller)
         except Refused:
             return []
 
@@ -148,7 +147,7 @@ class Pods:
         query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
                            "limitBytes": LOG_BYTES})
         try:
-            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*")
+            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*", most=LOG_BYTES)
         except (Unreachable, RolloutError):
             return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
         return data.decode(errors="replace").splitlines() if status == 200 else []

@@ -20,7 +20,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller, parse
-from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause, quoted
+from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause
 
 #: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
 WATCH_SECONDS = 60
@@ -28,6 +28,8 @@ WATCH_SECONDS = 60
 RELIST_SECONDS = 10
 #: The same for pods and Events that are not watched.
 LIST_AGAIN_SECONDS = 5
+#: Bytes of one event: more than twice what an object may have.
+LONGEST_EVENT = 8 * 2**20
 
 
 class Cache:
@@ -68,10 +70,12 @@ class Cache:
     def look_up(self, name: str) -> Json | None:
         """One of them as it is now, None where it is gone. Raises RolloutError."""
         try:
-            self.keep(self._http.send("GET", f"{self.path}/{quoted(name)}"))
+            found = self._http.get(self.path, self._kind, self._namespace, name)
         except Refused as refused:
-            if refused.status != 404:
-                raise refused.as_error(self.where(name)) from refused
+            raise refused.as_error(self.where(name)) from refused
+        if found:
+            self.keep(found)
+        else:
             self.forget(name)
         return self._items.get(name)
 
@@ -177,7 +181,7 @@ class Followed:
         """The first page; the resourceVersion to watch from, "" where it is refused."""
         self._listed_at = time.monotonic()
         try:
-            page = self._http.send("GET", f"{self._path}?{urlencode({**self._query, 'limit': PAGE})}")
+            page = self._http.page(self._path, self._query)
         except Refused:
             return ""
         self._items = {}
@@ -261,6 +265,9 @@ class _Watch:
         rest, began, came = b"", time.monotonic(), False
         for chunk in answer.stream(65536, decode_content=True):
             *lines, rest = (rest + chunk).split(b"\n")
+            if len(rest) > LONGEST_EVENT:
+                answer.close()
+                raise ValueError("an event without an end")
             for line in filter(None, lines):
                 event = json.loads(line)
                 if event["type"] == "ERROR":

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from http.server import HTTPServer
 
 import pytest
@@ -304,3 +306,96 @@ def test_a_server_that_comes_back_is_gone_on_with(known, api, monkeypatch):
     assert known.write(TO_2) is True
     assert len(later[0].requests) == 1
     later[0].server_close()
+
+
+# What is read: of what was asked for, and not without end
+
+
+def an_object(**changes):
+    metadata = {"name": "x", "namespace": "default", "uid": "u", "resourceVersion": "1", **changes.pop("metadata", {})}
+    return {"kind": "Lease", "metadata": metadata, "spec": {}, **changes}
+
+
+@pytest.mark.parametrize("another", [
+    an_object(kind="Secret"), an_object(metadata={"name": "y"}), an_object(metadata={"namespace": "kube-system"}),
+    an_object(metadata={"namespace": None}), an_object(metadata={"name": ["x"]}), {"kind": "Lease", "metadata": "x"},
+    {"kind": ["Lease"]},
+], ids=["another kind", "another name", "another namespace", "no namespace", "a list", "no metadata", "a list of kinds"])
+def test_an_answer_that_is_another_object_is_refused(known, api, another):
+    api.answers.append(answer(another))
+
+    with pytest.raises(RolloutError, match=r"^the API server answered with another object than the Lease default/x$"):
+        known.lease("x")
+
+
+@pytest.mark.parametrize("ask", [lambda it: it.look_up("foo"), lambda it: it.find("HorizontalPodAutoscaler", "hpa")])
+def test_whatever_is_asked_for_by_name_an_answer_that_is_another_object_is_refused(known, api, ask):
+    api.answers.append(answer(an_object(kind="Secret")))
+
+    with pytest.raises(RolloutError, match="answered with another object than the "):
+        ask(known)
+
+
+def endless(piece, pause=0.0):
+    """An answer that does not end, of chunks or of one content that is announced to be long."""
+    def send(handler, query):
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(10**12))
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            while not handler.server.closing.wait(pause):
+                handler.wfile.write(piece)
+    return send
+
+
+def test_an_answer_without_an_end_is_not_read_to_the_end(known, api, monkeypatch):
+    monkeypatch.setattr(http, "MOST_BYTES", 10**6)
+    api.answers += [endless(b"x" * 65536), shown("2", replicas=2)]
+
+    with pytest.raises(RolloutError, match=r"^the answer to GET .*/replicationcontrollers/foo has more than 1000000 bytes$"):
+        known.look_up("foo")
+
+    known.look_up("foo")
+    assert known.controllers()["foo"].replicas == 2
+
+
+def test_an_answer_that_trickles_is_no_answer(known, api, monkeypatch):
+    monkeypatch.setattr(http, "WHOLE_TIMEOUT", 0.3)
+    api.answers += [endless(b" ", pause=0.05), shown("2", replicas=2)]
+
+    began = time.monotonic()
+    known.look_up("foo")
+
+    assert time.monotonic() - began < 5 and known.controllers()["foo"].replicas == 2
+
+
+def test_a_log_without_an_end_is_none(known, api):
+    api.answers.append(endless(b"line\n" * 1000))
+
+    assert known.log("pod", "web", previous=False) == []
+
+
+def test_a_page_of_objects_that_are_too_large_has_fewer(known, api, monkeypatch):
+    monkeypatch.setattr(http, "MOST_BYTES", 10**6)
+    api.answers += [endless(b"x" * 2**20), answer({"kind": "ServiceList", "items": [{"a": 1}]})]
+
+    assert known.objects("services") == [{"a": 1}]
+    assert [path.partition("?")[2] for _method, path in api.sent] == ["limit=500", "limit=20"]
+
+
+def test_a_list_without_an_end_is_an_error(known, api, monkeypatch):
+    monkeypatch.setattr(http, "MOST_OBJECTS", 3)
+    api.answers += [listed(item(), **{"continue": "x"}) for _page in range(9)]
+
+    with pytest.raises(RolloutError, match="there are more than 3 objects at "):
+        known.http.pages("/x", {})
+
+
+def test_connections_of_answers_that_were_given_up_are_used_again(connection, api, monkeypatch):
+    it = http.Http(connection)
+    monkeypatch.setitem(connection.pool.connection_pool_kw, "maxsize", 1)
+    for _time in range(3):
+        api.answers += [endless(b"x" * 100), shown()]
+        with pytest.raises(http.TooLarge):
+            it.once("GET", "/x", most=1000)
+        assert it.once("GET", "/x")[0] == 200

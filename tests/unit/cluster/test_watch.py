@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import pytest
@@ -135,3 +136,21 @@ def test_a_watch_that_has_not_told_what_the_list_shows_is_opened_anew(known, api
     wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
 
     assert api.watched[0]["resourceVersion"] == "30"
+
+
+def test_an_event_without_an_end_is_not_read_to_the_end(known, api, monkeypatch):
+    monkeypatch.setattr(watch, "LONGEST_EVENT", 10**5)
+    sent = []
+
+    def endless(handler, query):
+        handler.send_response(200)
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            while len(sent) < 10**5:
+                handler.wfile.write(b"x" * 65536)
+                sent.append(1)
+
+    api.watches += [endless, stream(event("MODIFIED", "2", replicas=2))]
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 2)
+
+    assert len(sent) < 10**3

@@ -81,6 +81,8 @@ class Component:
     scheme: str = "https"
     is_child: bool = False
     """The command only starts it, and ends with it."""
+    is_private: bool = False
+    """It asks nobody who they are, and listens where only this machine's programs can reach it."""
 
     def command(self, settings: Settings, programs: Mapping[str, Path], running: Mapping[str, Process]) -> list[str]:
         """The command line, alongside what is running already."""
@@ -88,7 +90,8 @@ class Component:
 
     def is_well(self, settings: Settings) -> bool:
         """Whether the component, which is running, says that it is ready to work."""
-        return status_of(f"{self.scheme}://{settings.address}:{settings.first_port + self.port}{self.page}") == 200
+        address = LOOPBACK if self.is_private else settings.address
+        return status_of(f"{self.scheme}://{address}:{settings.first_port + self.port}{self.page}") == 200
 
     def before(self, settings: Settings) -> None:
         """What its start needs; again at each start."""
@@ -119,7 +122,8 @@ def _is_free(port: int) -> bool:
 
 
 def _etcd(settings: Settings) -> list[str]:
-    clients, peers = (f"http://{settings.address}:{settings.first_port + offset}" for offset in (0, 1))
+    # Not at the address that pods reach: who can write to etcd is everybody's administrator.
+    clients, peers = (f"http://{LOOPBACK}:{settings.first_port + offset}" for offset in (0, 1))
     return [
         f"--data-dir={settings.folder / 'etcd'}",
         f"--listen-client-urls={clients}",
@@ -133,7 +137,7 @@ def _etcd(settings: Settings) -> list[str]:
 
 def _kube_apiserver(settings: Settings) -> list[str]:
     return [
-        f"--etcd-servers=http://{settings.address}:{settings.first_port}",
+        f"--etcd-servers=http://{LOOPBACK}:{settings.first_port}",
         f"--bind-address={settings.address}",
         f"--secure-port={settings.first_port + 2}",
         f"--advertise-address={settings.address}",  # else it looks for a default route, which a sandbox may not have
@@ -203,7 +207,7 @@ def _kwok(settings: Settings) -> list[str]:
 
 # Started from left to right, those of one line together; ended the other way round.
 CONTROL_PLANE = (
-    (Component("etcd", _etcd, 0, "/health", "http"),),
+    (Component("etcd", _etcd, 0, "/health", "http", is_private=True),),
     (Component("kube-apiserver", _kube_apiserver, 2, "/readyz"),),
     (
         Component("kube-controller-manager", _kube_controller_manager, 3, "/healthz"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -57,7 +58,9 @@ def test_it_leaves_nothing():
     name = f"node-test-{os.getpid()}"
     before = of_the_machine()
     with embedded.up(name, with_real_node=True) as cluster:
-        number = int(re.search(r"10\.123\.(\d+)\.1:", cluster.server)[1])
+        number, port = map(int, re.search(r"10\.123\.(\d+)\.1:(\d+)", cluster.server).groups())
+        with pytest.raises(ConnectionRefusedError):  # etcd, two ports before the API server: it asks nobody who they are
+            socket.create_connection((f"10.123.{number}.1", port - 2), timeout=5)
         namespace = Namespace(cluster.kubeconfig, "power-cut")
         namespace.make_primary(2, "localhost/web:v1")
         assert of_the_machine() == before

@@ -74,3 +74,14 @@ def test_the_execution_environment_has_the_packages_of_the_documentation():
     packages = {re.split(r"[<>=!]", line)[0] for line in lines if not line.startswith("#")}
 
     assert packages == {"kubernetes", "PyYAML"} and (ROOT / meta["system"]).is_file()
+
+
+def test_the_execution_environment_has_the_versions_that_are_tested():
+    environment = yaml.safe_load((AWX / "execution-environment.yml").read_text())["dependencies"]
+    pins = {line.split()[0] for path in ("requirements.txt", "tests/requirements.txt")
+            for line in (ROOT / path).read_text().splitlines() if not line.startswith("#")}
+    (collection,) = environment["galaxy"]["collections"]
+
+    programs = {environment[program]["package_pip"] for program in ("ansible_core", "ansible_runner")}
+    assert {*environment["python"]} | programs <= pins
+    assert collection["version"] == yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]

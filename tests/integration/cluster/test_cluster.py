@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import binaries
+import components
 import embedded
 import pytest
 from embedded import Cluster
 from kubeapi import Api
+from network import Network
 from processes import Process
 from workspace import HERE, clusters
 
@@ -501,3 +503,11 @@ def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
     assert condition(seen, "DisruptionTarget") == ("True", "TerminationByKubelet")
     assert condition(seen, "Ready") == ("False", "PodFailed")
     assert first(seen)["state"]["terminated"]["exitCode"] == 137
+
+
+def test_etcd_which_asks_nobody_who_they_are_is_out_of_reach_of_pods():
+    settings = components.Settings(clusters() / NAME, 20000, 20, network=Network(7))
+
+    for words in (components._etcd(settings), [word for word in components._kube_apiserver(settings) if "etcd" in word]):
+        urls = [word for word in words if "http://" in word]
+        assert urls and all("http://127.0.0.1:2000" in url and settings.address not in url for url in urls)

@@ -16,15 +16,24 @@ help: ## This list
 .PHONY: venv
 venv: .venv/ready ## The Python environment in .venv, built again when a requirements file has changed
 
-.venv/ready: requirements.txt tests/requirements.txt
+.venv/ready: requirements.txt tests/requirements.txt tests/requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo \
 	  "Python 3.11 or newer is needed, which '$(PYTHON)' is not: name one, as in: make PYTHON=python3.11"; exit 1; }
 	@echo "Installing the pinned requirements into .venv: about a minute the first time"
 	@$(PYTHON) -m venv --clear .venv
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check $(addprefix -r ,$^)
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.lock
 	@mkdir -p .venv/collections/ansible_collections/baton
 	@ln -s ../../../.. .venv/collections/ansible_collections/baton/kubernetes
 	@touch $@
+
+COMPILE = build/pins/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-index-url \
+  --no-emit-find-links --no-emit-options --annotation-style=line
+.PHONY: pins
+pins: ## The lock files, after a change of a requirements file: every package with its hashes
+	@$(PYTHON) -m venv build/pins
+	@build/pins/bin/pip install --quiet --disable-pip-version-check pip-tools==7.6.2
+	@$(COMPILE) --output-file tests/requirements.lock requirements.txt tests/requirements.txt
+	@$(COMPILE) --output-file docs/requirements.lock --constraint tests/requirements.lock docs/requirements.txt
 
 .PHONY: demo
 demo: .venv/ready ## A cluster, a ReplicationController at v1, and what happens when it is rolled, killed, resumed
@@ -59,7 +68,7 @@ bench: .venv/ready ## Side by side with kubectl rolling-update and the Deploymen
 
 .PHONY: docs
 docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/html; fetches Sphinx the first time
-	@pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	@pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock
 	@mkdir -p build/docs
 	@antsibull-docs sphinx-init --use-current --squash-hierarchy --fail-on-error --lenient --title baton.kubernetes \
 	  --html-short-title baton.kubernetes --project baton.kubernetes --copyright 'baton.kubernetes contributors' \

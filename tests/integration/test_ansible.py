@@ -99,7 +99,7 @@ def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
               register: update
             - ansible.builtin.assert:
                 that: update.steps | map(attribute='action') | unique | sort == expected
-              vars: {{expected: [annotate, create, delete, hand over, record, rename, scale]}}
+              vars: {{expected: [annotate, create, delete, hand over, keep, rename, scale]}}
             - baton.kubernetes.rolling_update_info: {{name: foo}}
               register: info
             - ansible.builtin.assert:

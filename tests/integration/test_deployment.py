@@ -9,7 +9,7 @@ import json
 import time
 
 import pytest
-from namespace import Killed, dies, uids
+from namespace import Killed, dies, eventually, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
@@ -183,6 +183,75 @@ def test_what_somebody_sets_during_the_update_stays(namespace):
     assert item["spec"]["minReadySeconds"] == 1 and versions(namespace) == (0, 3)
     last = json.loads(item["metadata"]["annotations"][marks.LAST_ROLLOUT])
     assert last["outcome"] == "updated" and "original" not in last
+
+
+def test_scaled_during_a_pause_it_can_be_paused_again_and_rolled_on(namespace):
+    before = namespace.make_deployment(4)
+    roll(namespace, pause_at="50%")
+    for replicas, expected in ((8, (4, 4)), (3, None)):
+        namespace.patch_deployment({"spec": {"replicas": replicas}})
+        eventually(lambda size=replicas: sum(versions(namespace)) == size, "the new size")
+        roll(namespace, pause_at="50%")
+        assert expected in (None, versions(namespace)) and sum(versions(namespace)) == replicas
+        assert versions(namespace)[1] >= replicas / 2 - 1 and namespace.deployment()["spec"]["paused"]
+    again = roll(namespace, pause_at="50%")
+    assert "already paused" in again["msg"] and not again["requests"]["PATCH"]
+    roll(namespace)
+    assert versions(namespace) == (0, 3) and settings(namespace.deployment()) == settings(before)
+
+
+@pytest.mark.parametrize("strategy", [
+    {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "50%"}}, {"type": "Recreate"}],
+    ids=["a percentage", "Recreate"])
+def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(namespace, strategy):
+    namespace.make_deployment(4)
+    roll(namespace, pause_at="1")
+    namespace.patch_deployment({"spec": {"strategy": {"$patch": "replace", **strategy}}})
+    roll(namespace)
+    assert versions(namespace) == (0, 4) and namespace.deployment()["spec"]["strategy"] == strategy
+
+
+def test_no_more_pods_are_missing_than_a_budget_allows(namespace):
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}}
+    before = namespace.make_deployment(4, strategy=strategy)
+    namespace._call("POST", f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets", {
+        "metadata": {"name": "pdb"}, "spec": {"minAvailable": 4, "selector": {"matchLabels": {"app": "foo"}}}})
+    with namespace.observer() as observer:
+        roll(namespace)
+    assert observer.fewest_ready >= 3 and versions(namespace) == (0, 4)  # what is still to go is not counted as ready
+    assert settings(namespace.deployment()) == settings(before)
+
+
+def test_rolled_back_already_is_told_only_of_the_template_of_then(namespace):
+    namespace.make_deployment(2)
+    roll(namespace, pause_at="1")
+    back(namespace)
+    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}})
+    assert namespace.comes_to_be_rolled_out()
+    with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
+        back(namespace)
+
+
+def test_a_revision_is_paused_at_and_rolled_back_from(namespace):
+    namespace.make_deployment(3)
+    roll(namespace)
+    result = back(namespace, to_revision=1, pause_at="1")
+    assert versions(namespace) == (1, 2) and result["rollout"]["phase"] == "paused"
+    back(namespace)
+    assert versions(namespace) == (0, 3)
+    back(namespace, to_revision=3, pause_at="1")
+    back(namespace, to_revision=3)
+    assert versions(namespace) == (3, 0) and namespace.comes_to_be_rolled_out()
+
+
+def test_a_revision_that_does_not_start_is_rolled_back_to_what_was_there(namespace):
+    namespace.make_deployment(3)
+    broken = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}], "schedulerName": "none"}}
+    with pytest.raises(RolloutError):
+        roll(namespace, image=None, template=broken, progress_deadline=2, on_failure="rollback")
+    with pytest.raises(RolloutError) as caught:
+        back(namespace, to_revision=2, progress_deadline=2, on_failure="rollback")
+    assert "is rolled back to myimage:v1" in caught.value.what and versions(namespace) == (3, 0)
 
 
 def test_paused_by_somebody_it_is_left_alone(namespace):

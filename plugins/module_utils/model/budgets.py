@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import typing as t
 
+from .errors import RolloutError
 from .fields import Json
 from .fields import mapping as _map
 from .fields import text as _text
@@ -27,7 +28,21 @@ def budgets_of(template: Json, budgets: t.Iterable[Json] | None) -> list[Json]:
 def surge_and_unavailable(request: Request, budgets: t.Iterable[Json], desired: int) -> tuple[int, int]:
     """Surge and unavailable; no budget of the pods lets fewer be healthy than it would of a controller of that size."""
     surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
-    return surge, min([unavailable, *(spare(budget, desired) for budget in budgets)])
+    return surge, kept(budgets, desired, unavailable)
+
+
+def kept(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
+    """How many pods may be missing: no more than that, nor than any of these budgets allows."""
+    return min([unavailable, *(spare(budget, desired) for budget in budgets)])
+
+
+def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int, surge: int, unavailable: int) -> None:
+    """Raise RolloutError where these budgets let no pod be missing, and there may be none beyond the size."""
+    if surge == unavailable == 0 < desired:
+        name = next(budget["metadata"]["name"] for budget in budgets if not spare(budget, desired))
+        raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable, and max_surge "
+                           f"is 0, so no pod could ever be replaced", where=request.where,
+                           next_command="add max_surge=1 to the task, so that a new pod is there before an old one goes")
 
 
 def spare(budget: Json, desired: int) -> int:

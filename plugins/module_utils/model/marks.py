@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing as t
 
 from . import fields
@@ -47,6 +48,9 @@ HISTORY = "baton.kubernetes/history-of"
 HASH_LABEL = "pod-template-hash"
 #: On a Deployment, and on its ReplicaSets: the number of the template, counted by the server.
 REVISION = "deployment.kubernetes.io/revision"
+#: On a ReplicaSet of a Deployment: the numbers that its template had before it came back. The server writes both on ReplicaSets,
+#: and does not copy them from the Deployment's annotations, as it does all others.
+FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
 #: On the Lease: the process that holds it, for others on the same machine.
 HOLDER = "baton.kubernetes/holder"
 
@@ -61,12 +65,55 @@ KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
 #: Bytes of all annotations of an object, keys and values.
 ANNOTATIONS_LIMIT = 256 * 1024
 
+#: Characters of a text in a record, and entries of a mapping.
+TEXT_LIMIT, ENTRIES_LIMIT = 4096, 100
+
 Annotations: t.TypeAlias = "t.Mapping[str, str]"
 
 #: The mark of a handover: who the successor was, how many pods there are, what its template asks for when it is open.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str, "template": str,
     "priorityClassName": t.NotRequired[str | None]})
+
+
+@dataclasses.dataclass(frozen=True)
+class Rollout:
+    """The record of a Deployment's update in progress. It proves nothing: flows/deployment/find says what is believed of it."""
+
+    UPDATING: t.ClassVar[str] = "updating"
+    ROLLING_BACK: t.ClassVar[str] = "rolling back"
+
+    #: One of these two.
+    outcome: str
+    before: dict[str, str]
+    after: dict[str, str]
+    #: When it began or turned round, in RFC 3339.
+    time: str
+    #: The ReplicaSet that had the template of before, "" where it is not known; and the number of the newest one then.
+    set: str
+    revision: int
+    #: The fields of spec that it has changed, beside the template: what they were, and what it has set them to.
+    original: Json
+    paced: Json
+    #: A hash of the request.
+    request: str
+    #: A hash of the template as the server has stored it; "" before the first look at that.
+    template: str = ""
+    to_revision: int | None = None
+    #: With how many new pods it has been paused.
+    paused: int | None = None
+
+    @property
+    def is_back(self) -> bool:
+        return self.outcome == self.ROLLING_BACK
+
+    @property
+    def text(self) -> str:
+        """What is written."""
+        record = {"outcome": self.outcome, "from": self.before, "to": self.after, "time": self.time, "set": self.set,
+                  "revision": self.revision, "original": self.original, "paced": self.paced, "request": self.request,
+                  "template": self.template, "to_revision": self.to_revision, "paused": self.paused}
+        return canonical({key: value for key, value in record.items() if value not in (None, "")})
 
 
 class Frozen(t.TypedDict):
@@ -144,6 +191,29 @@ def last_rollout(annotations: Annotations) -> Json:
     return _mapping(annotations.get(LAST_ROLLOUT)) or {}
 
 
+def rollout(annotations: Annotations) -> Rollout | None:
+    """The record of a Deployment's update in progress; None where there is none, or any part of it is not what it should be."""
+    record = last_rollout(annotations)
+    original, paced = fields.mapping(record, "original"), fields.mapping(record, "paced")
+    is_whole = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
+                and all(_is_images(record.get(field)) for field in ("from", "to"))
+                and all(_is_text(record.get(field, "")) for field in ("time", "set", "request", "template"))
+                and all(record.get(field) is None or _is_size(record[field]) for field in ("to_revision", "paused"))
+                and _is_size(record.get("revision")) and _are_settings(original) and _are_settings(paced)
+                and original.keys() == paced.keys() - {"paused"})
+    if not is_whole or not (record.get("set", "") == "" or is_name(record["set"])):
+        return None
+    return Rollout(record["outcome"], record["from"], record["to"], record.get("time", ""), record.get("set", ""),
+                   record["revision"], original, paced, record.get("request", ""),
+                   record.get("template", ""), record.get("to_revision"), record.get("paused"))
+
+
+def former_revisions(annotations: Annotations) -> frozenset[int]:
+    """The numbers that the server had given to a ReplicaSet's template before its present one."""
+    numbers = (_count(text.strip()) for text in annotations.get(FORMER_REVISIONS, "")[:TEXT_LIMIT].split(","))
+    return frozenset(filter(None, numbers))
+
+
 def revision(annotations: Annotations) -> int:
     """The number that the server has given to a template; 0 where it has not yet."""
     return _count(annotations.get(REVISION)) or 0
@@ -211,6 +281,41 @@ def _as_text(value: t.Any) -> str:
 def _is_size(value: t.Any) -> bool:
     """Whether it may be a number of replicas; JSON's true is none."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_text(value: t.Any) -> bool:
+    return isinstance(value, str) and len(value) <= TEXT_LIMIT
+
+
+def _is_images(value: t.Any) -> bool:
+    """Whether it may be images by container name."""
+    return (isinstance(value, dict) and len(value) <= ENTRIES_LIMIT
+            and all(is_name(name) and _is_text(image) for name, image in value.items()))
+
+
+def _are_settings(value: Json) -> bool:
+    """Whether these may be fields of a Deployment's spec that an update changes for as long as it lasts."""
+    return all(field in _SETTINGS and _SETTINGS[field](each) for field, each in value.items())
+
+
+def _is_rolling_update(value: t.Any) -> bool:
+    """Whether the API server takes it for a strategy; an update changes no other one, so that it gives back no other one."""
+    if not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"} or value["type"] != "RollingUpdate":
+        return False
+    numbers = value["rollingUpdate"]
+    return (isinstance(numbers, dict) and numbers.keys() == {"maxSurge", "maxUnavailable"}
+            and all(_is_size(each) or (isinstance(each, str) and bool(_PERCENT.fullmatch(each))) for each in numbers.values())
+            and not (isinstance(numbers["maxUnavailable"], str) and int(numbers["maxUnavailable"][:-1]) > 100)
+            and not all(str(each).strip("0%") == "" for each in numbers.values()))
+
+
+_PERCENT = re.compile(r"[0-9]{1,9}%")
+_SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
+    "paused": lambda value: value is None or isinstance(value, bool),
+    "minReadySeconds": lambda value: value is None or _is_size(value),
+    "progressDeadlineSeconds": lambda value: value is None or (_is_size(value) and value > 0),
+    "strategy": _is_rolling_update,
+}
 
 
 def _count(text: str | None) -> int | None:

@@ -16,8 +16,11 @@ from .marks import Revision
 from .request import Request
 from .template import images_of
 
-#: minReadySeconds of a pod that is never to count as available: 68 years, the most the API takes beside a deadline above it.
-NEVER = 2**31 - 2
+#: progressDeadlineSeconds of a Deployment while an update lasts for which its settings were changed: 68 years, and no number that
+#: anybody chooses.
+IN_UPDATE = 2**31 - 2
+#: minReadySeconds of a pod that is never to count as available; the API wants the deadline above it.
+NEVER = IN_UPDATE - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,14 +193,14 @@ class Deployment(Controller):
                    updated=(item.get("status") or {}).get("updatedReplicas", 0))
 
     @property
-    def revision(self) -> int:
-        """The number of the template in force, as far as the server's controller has counted."""
-        return revision_of(self)
+    def rollout(self) -> marks.Rollout | None:
+        """The record of the update in progress, as it is written there, or None."""
+        return marks.rollout(self.annotations)
 
     @property
-    def rollout(self) -> Json | None:
-        """The record of the update in progress, or None."""
-        return self.last_rollout if self.last_rollout.get("outcome") in ("updating", "rolling back") else None
+    def is_signed(self) -> bool:
+        """Its settings are those of an update of ours: whoever may only annotate it cannot make that so."""
+        return self.settings["minReadySeconds"] == NEVER or self.settings["progressDeadlineSeconds"] == IN_UPDATE
 
     @property
     def is_marked(self) -> bool:
@@ -205,12 +208,12 @@ class Deployment(Controller):
 
     @property
     def paused(self) -> int | None:
-        return (self.rollout or {}).get("paused")
+        return self.rollout.paused if self.rollout else None
 
     @property
     def desired(self) -> int | None:
         """Its size where its old pods come back, as that of a controller that grows again."""
-        return self.replicas if self.last_rollout.get("outcome") == "rolling back" else 0
+        return self.replicas if self.rollout and self.rollout.is_back else 0
 
 
 class Pod(t.NamedTuple):

@@ -32,6 +32,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "HISTORY": "baton.kubernetes/history-of",
         "HASH_LABEL": "pod-template-hash",
         "REVISION": "deployment.kubernetes.io/revision",
+        "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",
         "HOLDER": "baton.kubernetes/holder",
         "KUBECTL_NEXT": "kubectl.kubernetes.io/next-controller-id",
         "KUBECTL_SOURCE": "kubectl.kubernetes.io/update-source-id",

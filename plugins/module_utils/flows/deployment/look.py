@@ -19,7 +19,7 @@ from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
 from ..wanted import merged, wanted_template
 from .find import DeploymentObserved, find
-from .planner import fenceposts, plan
+from .planner import fenceposts, plan, resolved
 
 
 class DeploymentFlow(Flow):
@@ -32,6 +32,10 @@ class DeploymentFlow(Flow):
 
     def find(self, request: Request, cluster: Cluster) -> DeploymentObserved:
         return find(cluster.controllers().get(request.name), cluster.controllers(Kind.REPLICA_SET))
+
+    def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
+        seen = self.find(request, cluster) if request.is_unresolved else None
+        return resolved(request, seen) if seen and seen.primary else request
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
         seen = self.find(request, cluster)
@@ -52,15 +56,16 @@ class DeploymentFlow(Flow):
         primary = t.cast("Deployment | None", there.primary)
         if primary is None:
             return Standing(None)
-        phase, direction = _phase(primary)
+        phase, direction = _phase(there, primary)
         old, new = _sides(there, primary)
-        surge, unavailable = fenceposts(request, primary)
+        surge, unavailable = fenceposts(request, there, primary)
         grows = there.successor if there.sets else primary
         with_pods = [it for it in there.sets if it.current]
         return Standing(
             survivor=primary, phase=phase, direction=direction, old=old, new=new, goal=primary.replicas,
-            surge=surge, unavailable=unavailable, since=primary.last_rollout.get("time") if primary.rollout else None,
-            before=_before(there, primary), after=primary.images, template=primary.template, paused=primary.paused,
+            surge=surge, unavailable=unavailable, since=there.rollout.time if there.rollout else None,
+            before=_images_before(there, primary),
+            after=primary.images, template=primary.template, paused=there.rollout.paused if there.rollout else None,
             grows=grows, shrinks=tuple(it for it in with_pods if it is not grows),
             holders=tuple((it, it is there.successor) for it in sorted(with_pods, key=lambda it: it is not there.successor)),
             progress=primary.available + (there.successor.available if there.successor else 0) - there.old_pods)
@@ -68,12 +73,11 @@ class DeploymentFlow(Flow):
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
         there = t.cast(DeploymentObserved, seen)
         primary = t.cast("Deployment | None", there.primary)
-        if primary is None or primary.rollout is None:
+        if primary is None or there.rollout is None:
             return None, None
         base = Request(name=primary.name, namespace=request.namespace, kind=Kind.DEPLOYMENT, label_key=marks.HASH_LABEL)
-        before = {it.name: it for it in there.sets}.get(primary.last_rollout.get("set", ""))
-        templates = (before.template, there.successor.template) if before and there.successor else None
-        return resume_and_rollback(base, primary.last_rollout.get("from") or {}, primary.images, _phase(primary)[1], templates)
+        templates = (there.before.template, there.successor.template) if there.before and there.successor else None
+        return resume_and_rollback(base, _images_before(there, primary), primary.images, _phase(there, primary)[1], templates)
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedDeployments
@@ -94,27 +98,27 @@ def dry_run_of(request: Request, base: Controller) -> Merge | Patch:
     return Patch(base.name, (put("/spec/template", request.definition["spec"]["template"]),), base.kind)
 
 
-def _before(there: DeploymentObserved, primary: Deployment) -> t.Mapping[str, str]:
-    """The images before the update: those of its own ReplicaSet, and not what the record says of them."""
-    if primary.rollout is None:
-        return primary.images
-    return next((it.images for it in there.sets if it.name == primary.rollout.get("set")), {})
-
-
-def _phase(primary: Deployment) -> tuple[str, str | None]:
-    if primary.rollout is None:
+def _phase(there: DeploymentObserved, primary: Deployment) -> tuple[str, str | None]:
+    if there.rollout is None:
         return "complete", None
-    return "progressing" if primary.paused is None else "paused", "back" if primary.desired else "forward"
+    return "progressing" if there.rollout.paused is None else "paused", "back" if there.rollout.is_back else "forward"
+
+
+def _images_before(there: DeploymentObserved, primary: Deployment) -> t.Mapping[str, str]:
+    """Those of the template that it goes back to, and not what the record says of them."""
+    if there.rollout is None:
+        return primary.images
+    return there.before.images if there.before else {}
 
 
 def _sides(there: DeploymentObserved, primary: Deployment) -> tuple[Side, Side | None]:
     """In the middle of an update these are its ReplicaSets: what it had, and what it is to have."""
-    if primary.rollout is None:
+    if there.rollout is None:
         return Side.of(primary), None
-    others = [it for it in there.sets if it is not there.successor]
+    others = there.others
     last: Controller = others[-1] if others else primary
     left = Side(last.name, last.uid, sum(it.replicas for it in others), sum(it.available for it in others),
-                primary.last_rollout.get("from") or {})
-    if primary.desired:  # on its way back
+                _images_before(there, primary))
+    if there.rollout.is_back:
         return dataclasses.replace(Side.of(there.successor or primary), name=primary.name, uid=primary.uid), left
     return dataclasses.replace(left, name=primary.name, uid=primary.uid), Side.of(there.successor) if there.successor else None

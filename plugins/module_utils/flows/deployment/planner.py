@@ -19,13 +19,15 @@ paused too, so that `kubectl rollout status` says so, and nobody's edit of the t
 
 from __future__ import annotations
 
+import dataclasses
 import typing as t
 
-from ...model import identity, marks
+from ...model import budgets, identity, marks
 from ...model.errors import NoSuchController, RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import Kind, State
-from ...model.observed import NEVER, Controller, Deployment
+from ...model.marks import Rollout
+from ...model.observed import IN_UPDATE, NEVER, Controller, Deployment, revision_of
 from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Patch, Step, Wait, annotation, put, test
 from ...model.template import image_names, images_of, same_template, without_label
@@ -33,8 +35,6 @@ from ...model.thresholds import Size, resolve_fenceposts
 from .. import handover, refusals
 from .find import DeploymentObserved
 
-#: progressDeadlineSeconds that says that there is none, and the only one that goes with NEVER.
-NO_DEADLINE = 2**31 - 1
 #: What the API server fills in (pkg/apis/apps/v1/defaults.go).
 DEFAULT = "25%"
 
@@ -49,16 +49,35 @@ def plan(request: Request, seen: DeploymentObserved) -> Decision:
     # | yes | | another object controls it, or it is being deleted | error |
     refusals.refuse_owned(request, primary)
     refusals.refuse_going(request, primary)
-    return _back(request, seen, primary) if request.state is State.ROLLED_BACK else _forward(request, seen, primary)
+    # | yes | not readable | its settings are those of an update | error: what they were is not known |
+    if seen.record is None and primary.is_signed:
+        raise _not_readable(request, primary)
+    return _back(request, seen, primary) if request.undoes else _forward(request, seen, primary)
+
+
+def resolved(request: Request, seen: DeploymentObserved) -> Request:
+    """The request with the template of the revision that it wants to go back to. Raises RolloutError where there is none.
+
+    A template that is in use again has a new number; for the present one, its earlier numbers count too.
+    """
+    former = marks.former_revisions(seen.successor.annotations) if seen.successor else ()
+    present = revision_of(seen.successor) if seen.successor and request.to_revision in former else request.to_revision
+    # | yes | any | to_revision, and there is no such one | error, which ones there are |
+    there = next((it for it in seen.history if it.number == present), None)
+    if there is None:
+        raise refusals.no_such_revision(request, seen.history, seen.newest)
+    return dataclasses.replace(request, revision=there.template)
 
 
 def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision:
-    wanted, record = seen.wanted or {}, primary.rollout
-    if record is None:
+    """To the wanted template, which with to_revision is one of the history."""
+    wanted, record = seen.wanted or {}, seen.record
+    is_it = _is_wanted(request, primary, wanted) or (record is not None and _is_as_begun(request, seen, primary, record))
+    if record is None or (seen.rollout is None and not is_it):
         # | yes | - | all pods asked for have the wanted template | done, unchanged |
         has_it = same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, primary)
-        if has_it and _is_rolled_out(seen, primary):
-            return Done(f"{primary.name} already has the wanted template")
+        if has_it and seen.is_rolled_out:
+            return Done(_already(request, seen, primary))
         # | yes | - | somebody has paused it | error |
         if primary.settings["paused"]:
             raise RolloutError("it is paused, and not by this collection", where=request.where,
@@ -68,200 +87,210 @@ def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) ->
         if has_it:
             return _progress(seen, primary)
         # | yes | - | else | template, pace and record in one patch |
-        return _begin(request, seen, primary, wanted, primary.settings, "updating")
-    if record["outcome"] == "rolling back" and not _is_wanted(request, primary, wanted):
+        return _begin(request, seen, primary, wanted, Rollout.UPDATING, _name_of(seen.successor))
+    if not is_it:
+        # | yes | any | to_revision | its template, the previous pace; nobody goes back to what it was in the middle of |
+        if request.revision is not None:
+            return _begin(request, seen, primary, wanted, Rollout.UPDATING, "")
         # | yes | rolling back | it is the update that is rolled back | the same the other way round |
-        if record.get("request") == request.fingerprint or record.get("from") == images_of(wanted):
-            return _begin(request, seen, primary, wanted, record["original"], "updating")
-        raise _another_update(request, seen, primary)
-    # | yes | updating | the template is not the wanted one | error: another update is in progress, to which image |
-    if not (_is_wanted(request, primary, wanted) or _is_as_begun(request, primary)):
-        raise _another_update(request, seen, primary)
+        if record.is_back and (record.request == request.fingerprint or record.before == images_of(wanted)):
+            return _begin(request, seen, primary, wanted, Rollout.UPDATING, _name_of(seen.successor))
+        # | yes | any | the template is not the wanted one | error: another update is in progress, to which image |
+        raise _another_update(request, seen, primary, record)
     # | yes | updating | pace or pause are not those that are asked for | pace |
-    return _go_on(request, seen, primary) or _end(request, seen, primary)
+    return _go_on(request, seen, primary, record) or _end(request, seen, primary, record)
 
 
 def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision:
-    record = primary.rollout
-    if request.to_revision is not None and (record or {}).get("to_revision") != request.to_revision:
-        return _back_to(request, seen, primary, request.to_revision)
-    if record is None:
-        # | yes | - | the last update was rolled back | done, unchanged |
-        if primary.last_rollout.get("outcome") == "rolled_back":
+    record = seen.record
+    if record is None or (seen.rollout is None and not record.is_back):
+        # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
+        last = primary.last_rollout
+        if last.get("outcome") == "rolled_back" and last.get("template") == _digest(primary) and seen.has_come_back:
             return Done(f"{primary.name} is already rolled back")
         # | yes | - | else | error: nothing to roll back, and how to go back from here |
-        raise _nothing_to_roll_back(request, seen, primary)
+        raise _nothing_to_roll_back(request, seen, "there is no update in progress to roll back")
     # | yes | updating | | the previous template, the previous pace |
-    if record["outcome"] == "updating":
-        before = next((it for it in seen.sets if it.name == record.get("set")), None)
-        if before is None:
-            raise RolloutError(f"the ReplicaSet {record.get('set')} with the previous template no longer exists",
-                               where=request.where, next_command=request.command(State.UPDATED, record.get("from") or {}))
-        wanted = without_label(before.template, marks.HASH_LABEL)
-        return _begin(request, seen, primary, wanted, record["original"], "rolling back", record.get("request", ""))
+    if not record.is_back:
+        if seen.before is None:
+            raise _nothing_to_roll_back(request, seen, f"the ReplicaSet {record.set or 'with the previous template'} no longer "
+                                        f"exists, or is not the one before the present one, so it is not rolled back to")
+        wanted = without_label(seen.before.template, marks.HASH_LABEL)
+        return _begin(request, seen, primary, wanted, Rollout.ROLLING_BACK, _name_of(seen.successor))
     # | yes | rolling back | | wait for the pods, then restore what was there before |
-    return _go_on(request, seen, primary) or _end(request, seen, primary)
+    return _go_on(request, seen, primary, record) or _end(request, seen, primary, record)
 
 
-def _back_to(request: Request, seen: DeploymentObserved, primary: Deployment, revision: int) -> Decision:
-    """To a template of the history, also after the update to another one has ended."""
-    # | yes | - | to_revision, and the last update has led there | done, unchanged: the server has numbered it anew since |
-    last = primary.last_rollout
-    if primary.rollout is None and last.get("to_revision") == revision and last.get("template") == _digest(primary):
-        return Done(f"{primary.name} is already rolled back to revision {revision}")
-    # | yes | any | to_revision, and there is no such one | error, which ones there are |
-    there = next((it for it in seen.history if it.number == revision), None)
-    if there is None:
-        raise refusals.no_such_revision(request, seen.history, primary.revision)
-    # | yes | - | it has that template | done, unchanged |
-    if primary.rollout is None and same_template(there.template, primary.template, marks.HASH_LABEL):
-        return Done(f"{primary.name} already has the template of revision {revision}")
-    # | yes | any | to_revision | its template, the previous pace |
-    original = (primary.rollout or {}).get("original") or primary.settings
-    return _begin(request, seen, primary, there.template, original, "rolling back")
+def _begin(request: Request, seen: DeploymentObserved, primary: Deployment, wanted: Json, outcome: str, before: str) -> Decision:
+    """Give it another template: with the pace that goes with it, and the record of what was there before, in one patch.
 
-
-def _begin(request: Request, seen: DeploymentObserved, primary: Deployment, wanted: Json, original: Json, outcome: str,
-           fingerprint: str | None = None) -> Decision:
-    """Give it another template: with the pace that goes with it, and the record of what was there before, in one patch."""
+    before: the name of the ReplicaSet that has the present template.
+    """
     if (seen.successor is None and primary.settings["paused"] is None) or not primary.is_observed:
         return Wait(f"the Deployment controller has seen {primary.name}")
-    if request.min_ready_seconds is not None:
-        original = {**original, "minReadySeconds": request.min_ready_seconds or None}
     after = next((it for it in seen.sets if same_template(it.template, wanted, marks.HASH_LABEL)), None)
-    pace = _pace(request, seen, primary, original, after, is_moving=False)
-    record = {"outcome": outcome, "from": primary.images, "to": images_of(wanted), "time": seen.now,
-              "set": seen.successor.name if seen.successor else primary.last_rollout.get("set"), "revision": primary.revision,
-              "original": original, "paced": _paced(primary, pace),
-              "request": request.fingerprint if fingerprint is None else fingerprint,
-              **({"to_revision": request.to_revision} if request.to_revision else {})}
-    return Step(Action.UPDATE, primary.name, _patch(primary, record, pace, wanted), before=primary.images, after=images_of(wanted))
+    usual = _usual(request, seen, primary)
+    pace = _pace(request, seen, primary, usual, after, is_moving=False)
+    fingerprint = seen.record.request if outcome == Rollout.ROLLING_BACK and seen.record else request.fingerprint
+    images = images_of(wanted)
+    record = Rollout(outcome, primary.images, images, seen.now, before, seen.newest, *_changed(usual, pace), fingerprint,
+                     to_revision=request.to_revision)
+    return Step(Action.UPDATE, primary.name, _patch(primary, record.text, pace, wanted), before=primary.images, after=images)
 
 
-def _go_on(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision | None:
+def _go_on(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> Decision | None:
     """Bring pace and pause to what is asked for, and wait for the pods; None when all are there and available."""
-    record = t.cast(Json, primary.rollout)
-    pace = _pace(request, seen, primary, record["original"], seen.successor, is_moving=True)
+    usual = _usual(request, seen, primary)
+    pace = _pace(request, seen, primary, usual, seen.successor, is_moving=True)
+    original, paced = _changed(usual, pace)
+    record = dataclasses.replace(record, original=original, paced=paced, template=_digest(primary), paused=None)
     if pace != primary.settings:
-        record = {key: value for key, value in record.items() if key != "paused"}
-        record |= {"paced": _paced(primary, pace), "template": _digest(primary)}
-        return Step(Action.PACE, primary.name, _patch(primary, record, pace), before=_told(primary.settings), after=_told(pace))
-    if pace["minReadySeconds"] != NEVER:
+        write = _patch(primary, record.text, pace)
+        return Step(Action.PACE, primary.name, write, before=_told(primary.settings), after=_told(pace))
+    if not _pauses(request, primary):
         return None if _is_complete(seen, primary) else _progress(seen, primary)
-    new, target = _surge(pace)[1], _target(request, primary)
     # | yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |
-    if not _stands(seen, primary) or new < target:
+    new, target = seen.successor, _size_of_pause(request, primary)
+    if new is None or not _stands(seen, primary) or new.replicas < target:
         return _progress(seen, primary)
-    if primary.paused != target or not primary.settings["paused"]:
+    if primary.paused != new.replicas or not primary.settings["paused"]:
         settings = {**pace, "paused": True}
-        write = _patch(primary, {**record, "paced": _paced(primary, settings), "paused": target, "template": _digest(primary)},
-                       settings)
-        return Step(Action.ANNOTATE, primary.name, write, after=f"paused at {target} of {primary.replicas}", is_last=True)
-    return Done(f"{primary.name} is already paused: {_name(seen.successor)} has "
-                f"{seen.successor.available if seen.successor else 0} of {primary.replicas} replicas")
+        record = dataclasses.replace(record, paced={**paced, "paused": True}, paused=new.replicas)
+        return Step(Action.ANNOTATE, primary.name, _patch(primary, record.text, settings),
+                    after=f"paused at {new.replicas} of {primary.replicas}", is_last=True)
+    return Done(f"{primary.name} is already paused: {new.name} has {new.available} of {primary.replicas} replicas")
 
 
-def _end(request: Request, seen: DeploymentObserved, primary: Deployment) -> Step:
+def _end(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> Step:
     """Restore what the update has changed but the template, unless somebody else has changed it since."""
-    record = t.cast(Json, primary.rollout)
-    settings = _restored(primary, record["original"])
-    outcome = "rolled_back" if record["outcome"] == "rolling back" else "updated"
-    final = {"outcome": outcome, "from": record.get("from") or {}, "to": primary.images, "time": seen.now}
-    if record.get("to_revision"):
-        final |= {"to_revision": record["to_revision"], "template": _digest(primary)}
-    if outcome == "updated":
-        final["request"] = handover.became(record.get("request", ""), primary, marks.HASH_LABEL)
-    return Step(Action.ANNOTATE, primary.name, _patch(primary, final, settings), before=record["outcome"], after=outcome,
-                is_last=True, is_end=True)
+    settings = _usual(request, seen, primary)
+    is_back = record.is_back or record.to_revision is not None
+    final: Json = {"outcome": "rolled_back" if is_back else "updated", "from": record.before, "to": primary.images,
+                   "time": seen.now}
+    if is_back:
+        final |= {"template": _digest(primary)}
+    else:
+        final["request"] = handover.became(record.request, primary, marks.HASH_LABEL)
+    lost = record.original.keys() - {field for field, value in settings.items() if value != primary.settings[field]}
+    warning = "" if primary.is_signed or "strategy" not in lost else (
+        f"somebody has set progressDeadlineSeconds of the Deployment {primary.name} during the update, so that nothing but an "
+        f"annotation says what its strategy was; it is left as it is: {_told(settings)}")
+    return Step(Action.ANNOTATE, primary.name, _patch(primary, identity.canonical(final), settings), before=record.outcome,
+                after=final["outcome"], is_last=True, is_end=True, warning=warning)
 
 
 # The pace
 
 
-def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, original: Json, after: Controller | None, *,
+def _usual(request: Request, seen: DeploymentObserved, primary: Deployment) -> Json:
+    """The settings but for the update: as they were before it; what somebody has set since stays."""
+    settings, record = dict(primary.settings), seen.record
+    if record and primary.is_signed:
+        settings |= {field: record.original.get(field) for field, value in record.paced.items() if value == settings[field]}
+    if request.min_ready_seconds is not None:
+        settings["minReadySeconds"] = request.min_ready_seconds or None
+    return settings
+
+
+def _changed(usual: Json, pace: Json) -> tuple[Json, Json]:
+    """The fields that the update changes for as long as it lasts: what they are usually, and what it sets them to."""
+    fields = [field for field, value in usual.items() if value != pace[field] and field != "paused"]
+    return {field: usual[field] for field in fields}, {field: pace[field] for field in fields}
+
+
+def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, usual: Json, after: Controller | None, *,
           is_moving: bool) -> Json:
     """What the settings have to be now. is_moving: the template is the wanted one already."""
+    if request.gives_strategy:
+        _refuse_recreate(request, usual, "max_surge and max_unavailable")
+    most, missing = _fenceposts(request, seen, usual, primary.replicas)
     if not _pauses(request, primary):
-        settings = _restored(primary, original) if primary.rollout else original
-        if request.gives_strategy:
-            _refuse_recreate(request, original, "max_surge and max_unavailable")
-            numbers = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
-            settings = {**settings, "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
-        return settings
-    _refuse_recreate(request, original, "pause_at")
-    is_canary = is_moving and primary.settings["minReadySeconds"] == NEVER
-    surge, placed = _surge(primary.settings) if is_canary else (0, 0)
+        strategy = _strategy(request, seen, usual, primary.replicas)
+        return usual if strategy == usual["strategy"] else {**usual, "strategy": strategy, "progressDeadlineSeconds": IN_UPDATE}
+    _refuse_recreate(request, usual, "pause_at")
+    budgets.refuse_standstill(request, seen.budgets, primary.replicas, most, missing)
+    is_canary = is_moving and (primary.settings["minReadySeconds"] == NEVER or bool(primary.settings["paused"]))
     if not is_canary and after and after.pods_at_most:
         raise RolloutError(f"it is too late for pause_at: {after.name} already has {after.replicas} pods, and the Deployment "
                            f"controller is still rolling", where=request.where,
                            next_command=("leave pause_at out, or:", request.command(State.ROLLED_BACK)))
-    target = _target(request, primary) if is_moving else _size_of_pause(request, primary)
-    is_there = surge == 0 and placed >= target
-    if is_canary and (is_there or not _stands(seen, primary)):
-        # The user's own `kubectl rollout resume` of a pause changes nothing but this flag.
-        return {**primary.settings, "paused": primary.settings["paused"] if is_there else None}
-    most, missing = _fenceposts(request, original, primary.replicas)
-    unavailable = min(target, placed + missing)
-    numbers = {"maxSurge": min(most, target - unavailable), "maxUnavailable": unavailable}
-    return {"paused": None, "minReadySeconds": NEVER, "progressDeadlineSeconds": NO_DEADLINE,
-            "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
+    if is_canary and not _stands(seen, primary):
+        return primary.settings
+    # Somebody who has scaled it in the meantime has made the server's controller share that out to old and new pods.
+    placed = after.replicas if is_canary and after else 0
+    surge = 0 if primary.settings["paused"] else _allowed(primary)[0]
+    target = max(_size_of_pause(request, primary), placed)
+    is_there = is_canary and surge == 0 and placed == target
+    unavailable = placed if is_there else min(target, placed + missing)
+    numbers = {"maxSurge": 0 if is_there else min(most, target - unavailable), "maxUnavailable": unavailable}
+    # The user's own `kubectl rollout resume` of a pause changes nothing but this flag.
+    return {"paused": primary.settings["paused"] if is_there else None, "minReadySeconds": NEVER,
+            "progressDeadlineSeconds": IN_UPDATE, "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
 
 
 def _pauses(request: Request, primary: Deployment) -> bool:
-    return request.pause_at is not None and request.state is not State.ROLLED_BACK and primary.replicas > 0
-
-
-def _target(request: Request, primary: Deployment) -> int:
-    """How many new pods to pause at; never back to fewer than there are."""
-    there = _surge(primary.settings)[1] if primary.settings["minReadySeconds"] == NEVER else 0
-    return max(_size_of_pause(request, primary), there)
+    return request.pause_at is not None and not request.undoes and primary.replicas > 0
 
 
 def _size_of_pause(request: Request, primary: Deployment) -> int:
+    """How many new pods to pause at, if there are no more yet."""
     return min(primary.replicas, request.pause_at.of(primary.replicas, round_up=True)) if request.pause_at else primary.replicas
-
-
-def _surge(settings: Json) -> tuple[int, int]:
-    """What a pace for a pause allows: the surge, and the new pods in all."""
-    numbers = settings["strategy"]["rollingUpdate"]
-    return numbers["maxSurge"], numbers["maxSurge"] + numbers["maxUnavailable"]
 
 
 def _stands(seen: DeploymentObserved, primary: Deployment) -> bool:
     """Whether the server's controller has done all that a pace for a pause allows, and the new pods are ready."""
-    surge, new = _surge(primary.settings)
-    it = seen.successor
-    old = [each for each in seen.sets if each is not it]
-    return (primary.is_observed and it is not None and it.is_settled and it.replicas == min(new, primary.replicas)
-            and all(each.has_no_more_than(each.replicas) for each in old)
-            and sum(each.replicas for each in old) <= primary.replicas - new + surge)
+    it, (surge, unavailable) = seen.successor, _allowed(primary)
+    if not (primary.is_observed and it and it.is_settled and all(each.has_no_more_than(each.replicas) for each in seen.others)):
+        return False
+    size = it.replicas + sum(each.replicas for each in seen.others)
+    if primary.settings["paused"]:
+        return primary.replicas <= size <= primary.replicas + surge
+    return it.replicas >= min(surge + unavailable, primary.replicas) and size <= primary.replicas + surge
 
 
-def fenceposts(request: Request, primary: Deployment) -> tuple[int, int]:
+def fenceposts(request: Request, seen: DeploymentObserved, primary: Deployment) -> tuple[int, int]:
     """Surge and unavailable in replicas, as the task or the Deployment has them; all may be missing where they are recreated."""
-    if primary.settings["strategy"].get("type") == "Recreate":
-        return 0, primary.replicas
-    return _fenceposts(request, (primary.rollout or {}).get("original") or primary.settings, primary.replicas)
+    return _fenceposts(request, seen, _usual(request, seen, primary), primary.replicas)
 
 
-def _fenceposts(request: Request, original: Json, desired: int) -> tuple[int, int]:
+def _fenceposts(request: Request, seen: DeploymentObserved, usual: Json, desired: int) -> tuple[int, int]:
+    """As many as the task or the Deployment allows, and the PodDisruptionBudgets too."""
+    if usual["strategy"].get("type") == "Recreate":
+        return 0, desired
     if request.gives_strategy:
-        return resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
-    numbers = original["strategy"].get("rollingUpdate") or {}
+        surge, unavailable = resolve_fenceposts(request.max_surge, request.max_unavailable, desired)
+    else:
+        surge, unavailable = _resolved(usual, desired)
+    return surge, budgets.kept(seen.budgets, desired, unavailable)
+
+
+def _allowed(primary: Deployment) -> tuple[int, int]:
+    """Surge and unavailable, as the server's controller has them now."""
+    return _resolved(primary.settings, primary.replicas)
+
+
+def _resolved(settings: Json, desired: int) -> tuple[int, int]:
+    if settings["strategy"].get("type") == "Recreate":
+        return 0, desired
+    numbers = settings["strategy"].get("rollingUpdate") or {}
     surge, unavailable = (Size.from_api(numbers.get(field, DEFAULT)) for field in ("maxSurge", "maxUnavailable"))
     return resolve_fenceposts(surge, unavailable, desired)
 
 
-def _restored(primary: Deployment, original: Json) -> Json:
-    """The settings of before the update; what somebody has set since stays."""
-    paced = (primary.rollout or {}).get("paced") or {}
-    return {field: original.get(field) if value == paced.get(field) else value for field, value in primary.settings.items()}
-
-
-def _paced(primary: Deployment, pace: Json) -> Json:
-    """What this update has set, for the record; a field that somebody else has set differs from it, and stays."""
-    before = (primary.rollout or {}).get("paced") or primary.settings
-    return {field: value if value != primary.settings[field] else before.get(field) for field, value in pace.items()}
+def _strategy(request: Request, seen: DeploymentObserved, usual: Json, desired: int) -> Json:
+    """That of the task or of the Deployment; with a lower number where a PodDisruptionBudget asks for it. Raises RolloutError."""
+    strategy = usual["strategy"]
+    if request.gives_strategy:
+        numbers = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
+        strategy = {"type": "RollingUpdate", "rollingUpdate": numbers}
+    if strategy.get("type") == "Recreate":
+        return strategy
+    surge, unavailable = _resolved({"strategy": strategy}, desired)
+    least = budgets.kept(seen.budgets, desired, unavailable)
+    if least == unavailable:
+        return strategy
+    budgets.refuse_standstill(request, seen.budgets, desired, surge, least)
+    return {**strategy, "rollingUpdate": {"maxSurge": DEFAULT, **strategy["rollingUpdate"], "maxUnavailable": least}}
 
 
 def _told(settings: Json) -> str:
@@ -271,7 +300,7 @@ def _told(settings: Json) -> str:
     numbers = settings["strategy"].get("rollingUpdate")
     if numbers is None:
         return settings["strategy"]["type"]
-    if settings["minReadySeconds"] == NEVER:
+    if settings["minReadySeconds"] == NEVER and all(isinstance(each, int) for each in numbers.values()):
         return f"at most {sum(numbers.values())} new pods"
     return f"max_surge {numbers.get('maxSurge')}, max_unavailable {numbers.get('maxUnavailable')}"
 
@@ -280,55 +309,54 @@ def _told(settings: Json) -> str:
 
 
 def _is_wanted(request: Request, primary: Deployment, wanted: Json) -> bool:
-    return request.state is State.UPDATED and same_template(primary.template, wanted, marks.HASH_LABEL)
+    """Another restart makes another template of each."""
+    return not request.state.restarts and same_template(primary.template, wanted, marks.HASH_LABEL)
 
 
-def _is_as_begun(request: Request, primary: Deployment) -> bool:
+def _is_as_begun(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> bool:
     """Whether the update was begun by the same request, and nobody has changed the template since.
 
     For what a template does not tell: an admission has changed it, or it is a restart. The server's controller counts templates,
     but not those of a Deployment that is paused.
     """
-    record = t.cast(Json, primary.rollout)
-    if record.get("request") != request.fingerprint:
+    if record.request != request.fingerprint or record.is_back:
         return False
-    stored = record.get("template")
-    return primary.revision <= record.get("revision", 0) + 1 if stored is None else stored == _digest(primary)
+    return record.template == _digest(primary) if record.template else seen.newest <= record.revision + 1
 
 
 def _digest(primary: Deployment) -> str:
     return identity.digest(without_label(primary.template, marks.HASH_LABEL))
 
 
-def _is_rolled_out(seen: DeploymentObserved, primary: Deployment) -> bool:
-    """Every pod asked for is to have the present template, and no other is.
-
-    The server's controller need not have seen its last change: on a Deployment each change of an annotation counts as one.
-    """
-    return bool(seen.successor and seen.successor.replicas == primary.replicas
-                and not any(it.replicas for it in seen.sets if it is not seen.successor))
-
-
 def _is_complete(seen: DeploymentObserved, primary: Deployment) -> bool:
     """As `kubectl rollout status` has it, and the ReplicaSets agree: they are heard of in another watch."""
-    return bool(primary.is_observed and _is_rolled_out(seen, primary) and seen.successor and seen.successor.is_settled
+    return bool(primary.is_observed and seen.is_rolled_out and seen.successor and seen.successor.is_settled
                 and primary.updated == primary.current == primary.available == primary.replicas
-                and all(it.is_empty for it in seen.sets if it is not seen.successor))
+                and all(it.is_empty for it in seen.others))
 
 
 def _progress(seen: DeploymentObserved, primary: Deployment) -> Wait:
     new = seen.successor
-    return Wait(f"{_name(new)} {new.available if new else 0}/{primary.replicas} available, {seen.old_pods} old")
+    return Wait(f"{_name_of(new) or 'its new ReplicaSet'} {new.available if new else 0}/{primary.replicas} available, "
+                f"{seen.old_pods} old")
 
 
-def _name(new: Controller | None) -> str:
-    return new.name if new else "its new ReplicaSet"
+def _name_of(it: Controller | None) -> str:
+    return it.name if it else ""
+
+
+def _already(request: Request, seen: DeploymentObserved, primary: Deployment) -> str:
+    if request.revision is None:
+        return f"{primary.name} already has the wanted template"
+    is_its_number = seen.successor and revision_of(seen.successor) == request.to_revision
+    return (f"{primary.name} already has the template of revision {request.to_revision}" if is_its_number else
+            f"{primary.name} is already rolled back to revision {request.to_revision}")
 
 
 # Writes
 
 
-def _patch(primary: Deployment, record: Json, settings: Json, template: Json | None = None) -> Patch:
+def _patch(primary: Deployment, record: str, settings: Json, template: Json | None = None) -> Patch:
     operations = [test("/metadata/uid", primary.uid), test("/metadata/generation", primary.generation)]
     if not primary.annotations:
         operations.append(put("/metadata/annotations", {}))
@@ -336,7 +364,7 @@ def _patch(primary: Deployment, record: Json, settings: Json, template: Json | N
         if value != primary.settings[field]:
             path = f"/spec/{field}"
             operations.append({"op": "remove", "path": path} if value is None else put(path, value))
-    operations.append(put(annotation(marks.LAST_ROLLOUT), identity.canonical(record)))
+    operations.append(put(annotation(marks.LAST_ROLLOUT), record))
     if template is not None:
         operations.append(put("/spec/template", template))
     return Patch(primary.name, tuple(operations), Kind.DEPLOYMENT)
@@ -345,30 +373,38 @@ def _patch(primary: Deployment, record: Json, settings: Json, template: Json | N
 # Errors
 
 
-def _refuse_recreate(request: Request, original: Json, options: str) -> None:
-    if original["strategy"].get("type") == "Recreate":
+def _refuse_recreate(request: Request, usual: Json, options: str) -> None:
+    if usual["strategy"].get("type") == "Recreate":
         raise RolloutError(f"{options} cannot be used, because its strategy is Recreate, which removes all old pods before "
                            f"creating new ones", where=request.where,
                            next_command="leave that out, or change the strategy to RollingUpdate")
 
 
-def _another_update(request: Request, seen: DeploymentObserved, primary: Deployment) -> RolloutError:
-    record = t.cast(Json, primary.rollout)
+def _another_update(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> RolloutError:
     new = seen.successor
     how_far = f"{new.name}, {new.available} of {primary.replicas} available" if new else "no pods yet"
-    what = "is being rolled back" if record["outcome"] == "rolling back" else "is in progress"
+    what = "is being rolled back" if record.is_back else "is in progress"
     whose = ""
-    if primary.revision > record.get("revision", 0) + 1 or primary.images != record.get("to"):
-        whose = f" Somebody else began it during an update to {image_names(record.get('to') or {})}"
+    if seen.newest > record.revision + 1 or primary.images != record.after:
+        whose = f" Somebody else began it during an update to {image_names(record.after)}"
     return RolloutError(
         f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it or roll it back first.{whose}".rstrip("."),
         where=request.where,
         next_command=either(request.command(State.UPDATED, primary.images), request.command(State.ROLLED_BACK)))
 
 
-def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, primary: Deployment) -> RolloutError:
-    before = next((it for it in seen.history if it.number < primary.revision), None)
-    last = f"; the previous revision is {before.number} ({image_names(images_of(before.template))})" if before else ""
-    command = (request.command(State.ROLLED_BACK, to_revision=before.number) if before
-               else request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"}))
-    return RolloutError(f"there is no update in progress to roll back{last}", where=request.where, next_command=command)
+def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, what: str) -> RolloutError:
+    before = max(seen.others, key=revision_of, default=None)
+    if before is None:
+        return RolloutError(what, where=request.where, next_command=request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"}))
+    number = revision_of(before)
+    return RolloutError(f"{what}; the previous revision is {number} ({image_names(before.images)})", where=request.where,
+                        next_command=request.command(State.ROLLED_BACK, to_revision=number))
+
+
+def _not_readable(request: Request, primary: Deployment) -> RolloutError:
+    return RolloutError(
+        f"minReadySeconds or progressDeadlineSeconds of the Deployment {primary.name} were set by an update in progress, but its "
+        f"record, the annotation {marks.LAST_ROLLOUT}, is missing or not readable", where=request.where,
+        next_command=("set strategy, minReadySeconds, progressDeadlineSeconds and paused by hand:",
+                      f"{request.kubectl} edit deployment {primary.name}"))

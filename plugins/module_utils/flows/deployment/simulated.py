@@ -96,7 +96,9 @@ class SimulatedDeployments(Model):
         if new is None:
             return Create(self._new_set(primary, revision))
         if revision_of(new) < revision:
-            return Patch(new.name, (put("/metadata/annotations", {**new.annotations, marks.REVISION: str(revision)}),))
+            former = [*filter(None, [new.annotations.get(marks.FORMER_REVISIONS)]), str(revision_of(new))]
+            numbers = {marks.REVISION: str(revision), marks.FORMER_REVISIONS: ",".join(former)}
+            return Patch(new.name, (put("/metadata/annotations", {**new.annotations, **numbers}),))
         wanted = primary.settings["minReadySeconds"] or 0
         if new.min_ready_seconds != wanted:
             return Patch(new.name, (put("/spec/minReadySeconds", wanted),))

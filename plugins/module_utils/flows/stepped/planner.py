@@ -17,7 +17,7 @@ import dataclasses
 import typing as t
 
 from ...model import budgets, identity
-from ...model.errors import NoSuchController, RolloutError
+from ...model.errors import NoSuchController
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.marks import DESIRED, LAST_ROLLOUT, MARKS, NOT_COPIED, ORIGINAL, PARTNER, PARTNER_UID, PAUSED, SUCCESSOR_SPEC
@@ -269,11 +269,7 @@ def _roll(request: Request, seen: SteppedObserved, *, grows: Controller, shrinks
 def _pace(request: Request, seen: SteppedObserved, desired: int) -> tuple[int, int]:
     """Surge and unavailable; refuses where nothing could ever move."""
     surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, desired)
-    if surge == unavailable == 0 < desired:
-        name = next(budget["metadata"]["name"] for budget in seen.budgets if not budgets.spare(budget, desired))
-        raise RolloutError(f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable, and max_surge "
-                           f"is 0, so no pod could ever be replaced", where=request.where,
-                           next_command="add max_surge=1 to the task, so that a new pod is there before an old one goes")
+    budgets.refuse_standstill(request, seen.budgets, desired, surge, unavailable)
     return surge, unavailable
 
 

@@ -13,14 +13,17 @@ from builders import NOW, assumed, plan, template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.find import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import NEVER
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
@@ -45,9 +48,10 @@ def cluster(replicas=3, **spec):
     return it
 
 
-def decide(request, it):
-    seen = find(it.controllers().get("foo"), it.controllers(Kind.REPLICA_SET))
-    wanted = request.applied_to(seen.primary.template) if seen.primary and request.state != "rolled_back" else None
+def decide(request, it, **facts):
+    request = choose(request).resolved(request, it, Memory())
+    seen = dataclasses.replace(find(it.controllers().get("foo"), it.controllers(Kind.REPLICA_SET)), **facts)
+    wanted = request.applied_to(seen.primary.template) if seen.primary and not request.undoes else None
     return plan(request, dataclasses.replace(seen, wanted=wanted, now=NOW))
 
 
@@ -281,6 +285,262 @@ def test_its_autoscaler_does_nothing_from_before_the_first_patch_on():
     seen = find(it.controllers().get("foo"), it.controllers(Kind.REPLICA_SET))
     seen = dataclasses.replace(seen, wanted=template("myimage:v2"), now=NOW, autoscaler=scaler())
     assert str(plan(UPDATE, seen).action) == "freeze"
+
+
+# Other hands
+
+
+def annotated(it, record, **spec):
+    """Somebody writes that as the record, whatever else there is; who may do more changes spec."""
+    item = it.items["foo"]
+    metadata = {**item["metadata"], "annotations": {**item["metadata"]["annotations"], marks.LAST_ROLLOUT: record}}
+    it.items["foo"] = {**item, "metadata": metadata, "spec": {**item["spec"], **spec}}
+
+
+def name_of_set(it, version):
+    return next(each.name for each in it.controllers(Kind.REPLICA_SET).values() if each.images["web"] == f"myimage:{version}")
+
+
+RECREATED = {"type": "Recreate"}
+RECKLESS = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
+SLOW = {"minReadySeconds": 600000, "progressDeadlineSeconds": 700000}
+
+
+def forged(it, **changes):
+    """A record in which all hashes are right."""
+    present = identity.digest(without_label(primary(it).template, marks.HASH_LABEL))
+    return {"outcome": "updating", "from": {"web": "myimage:v1"}, "to": primary(it).images, "time": NOW,
+            "set": name_of_set(it, "v2"), "revision": 2, "original": {"strategy": RECKLESS, **SLOW},
+            "paced": {field: primary(it).settings[field] for field in ("strategy", *SLOW)},
+            "request": V3.fingerprint, "template": present, **changes}
+
+
+#: What somebody changes of a record that looks right but for that.
+FORGERIES = {
+    "reckless": {},
+    "on its way back": {"outcome": "rolling back"},
+    "another strategy": {"original": {"strategy": RECREATED}, "paced": {"strategy": STRATEGY}},
+    "paused": {"original": {"paused": True}, "paced": {"paused": None}, "paused": 1},
+    "no original": {"original": None},
+    "nothing paced": {"original": {}, "paced": {}},
+    "a set that is no text": {"set": ["x"]},
+    "a path": {"set": "../../secrets/x"},
+    "of long ago": {"set": "the first one", "revision": 0},
+    "to a revision": {"to_revision": 1, "outcome": "rolling back"},
+    "a number that is none": {"revision": True},
+    "a huge number": {"to_revision": 10**30},
+    "a list for images": {"from": ["x"], "to": []},
+}
+ENDS = {
+    "no-op": (V3, "myimage:v3"), "update": (asked(image="myimage:v9"), "myimage:v9"), "back": (BACK, "myimage:v3"),
+    "to_revision": (asked(state="rolled_back", to_revision=1), "myimage:v1"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("task", ENDS)
+def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_for(forgery, task):
+    it = cluster()
+    go(UPDATE, it)
+    go(V3, it)
+    before = primary(it).settings
+    changes = FORGERIES[forgery]
+    if changes.get("set") == "the first one":
+        changes = {**changes, "set": name_of_set(it, "v1")}
+    annotated(it, json.dumps(forged(it, **changes)))
+    request, image = ENDS[task]
+    if request is BACK:
+        with pytest.raises(RolloutError, match=r"no update in progress to roll back; the previous revision is 2 \(myimage:v2\)"):
+            decide(request, it)
+    else:
+        go(request, it)
+    assert primary(it).images == {"web": image} and primary(it).settings == before
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "[" * 100000, "9" * 5000, '{"outcome":"updating"}'])
+def test_the_settings_of_an_update_whose_record_cannot_be_read_are_told_with_its_name(text):
+    it = cluster()
+    go(CANARY, it)
+    annotated(it, text)
+    for request in (UPDATE, CANARY, BACK, to_revision(1)):
+        with pytest.raises(RolloutError, match="of the Deployment foo were set by an update in progress, but its record"):
+            decide(request, it)
+
+
+@pytest.mark.parametrize("strategy", [RECREATED, {"type": "RollingUpdate"}, {"type": "RollingUpdate", "rollingUpdate": {}},
+                                      {**STRATEGY, "rollingUpdate": {"maxSurge": -1, "maxUnavailable": 1}},
+                                      {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "0%"}},
+                                      {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "101%"}},
+                                      {**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "many"}}])
+def test_no_strategy_that_an_update_cannot_have_changed_is_given_back(strategy):
+    it = cluster()
+    go(CANARY, it)
+    record_of_it = record(it)
+    annotated(it, json.dumps({**record_of_it, "original": {**record_of_it["original"], "strategy": strategy}}))
+    with pytest.raises(RolloutError, match="is missing or not readable"):
+        decide(UPDATE, it)
+
+
+def test_a_rollback_goes_to_no_other_set_than_the_one_before():
+    it = cluster()
+    go(UPDATE, it)
+    go(asked(image="myimage:v3", pause_at="1"), it)
+    right = record(it)
+    for name in (name_of_set(it, "v1"), name_of_set(it, "v3"), "another"):
+        annotated(it, json.dumps({**right, "set": name}))
+        with pytest.raises(RolloutError, match=r"is not the one before the present one.*previous revision is 2 \(myimage:v2\)"):
+            decide(BACK, it)
+    annotated(it, json.dumps(right))
+    go(BACK, it)
+    assert sizes(it) == {"v1": 0, "v2": 3, "v3": 0}
+
+
+def test_the_set_of_another_deployment_is_none_to_go_back_to():
+    it = cluster()
+    go(CANARY, it)
+    (item,) = (each for each in it.sets.items.values() if each["metadata"]["name"] == name_of_set(it, "v1"))
+    item["metadata"]["ownerReferences"][0]["uid"] = "another"
+    it.sets.settle()
+    with pytest.raises(RolloutError, match="no longer exists"):
+        decide(BACK, it)
+
+
+def test_an_update_on_its_way_is_not_taken_for_one_on_its_way_back():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    annotated(it, json.dumps({**record(it), "outcome": "rolling back"}))
+    it.make(it.moves()[0])
+    go(BACK, it)
+    assert sizes(it) == {"v1": 3, "v2": 0} and record(it)["outcome"] == "rolled_back"
+
+
+def test_rolled_back_already_is_only_what_has_the_template_of_then():
+    it = cluster()
+    go(CANARY, it)
+    go(BACK, it)
+    it.items["foo"]["spec"]["template"] = template("myimage:v9")
+    it.items["foo"]["metadata"]["generation"] += 1
+    it.settle()
+    with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
+        decide(BACK, it)
+
+
+def scaled(it, **replicas):
+    """The server's controller shares a size out that has changed during a pause."""
+    it.items["foo"]["spec"]["replicas"] = sum(replicas.values())
+    it.items["foo"]["metadata"]["generation"] += 1
+    for version, size in replicas.items():
+        it.sets.items[name_of_set(it, version)]["spec"]["replicas"] = size
+    it.settle()
+    it.items["foo"]["status"]["observedGeneration"] = it.items["foo"]["metadata"]["generation"]
+
+
+@pytest.mark.parametrize("old, new, next_pause", [(10, 10, 15), (2, 3, 4), (1, 1, 2)])
+def test_scaled_during_a_pause_it_goes_on_from_what_the_server_has_made_of_it(old, new, next_pause):
+    it = cluster(10)
+    half = dataclasses.replace(CANARY, pause_at=Size(50, percent=True))
+    go(half, it)
+    scaled(it, v1=old, v2=new)
+    go(half, it)
+    assert sizes(it) == {"v1": old, "v2": new} and primary(it).paused == new
+    assert "already paused" in decide(half, it).message
+    go(dataclasses.replace(CANARY, pause_at=Size(next_pause)), it)
+    assert sizes(it) == {"v1": old + new - next_pause, "v2": next_pause}
+    go(BACK, it)
+    assert sizes(it) == {"v1": old + new, "v2": 0} and primary(it).settings["strategy"] == STRATEGY
+
+
+PERCENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": "25%"}}
+
+
+@pytest.mark.parametrize("strategy", [PERCENT, RECREATED], ids=["a percentage", "Recreate"])
+@pytest.mark.parametrize("request_", [UPDATE, BACK], ids=["on", "back"])
+def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(strategy, request_):
+    it = cluster(4)
+    go(CANARY, it)
+    it.items["foo"]["spec"]["strategy"] = strategy
+    go(request_, it)
+    assert sizes(it)["v2" if request_ is UPDATE else "v1"] == 4
+    assert primary(it).settings == {"strategy": strategy, "paused": None, "minReadySeconds": None, "progressDeadlineSeconds": 600}
+
+
+def test_a_percentage_edited_during_a_pause_is_no_obstacle_to_the_next_pause():
+    it = cluster(4)
+    go(CANARY, it)
+    it.items["foo"]["spec"]["strategy"] = PERCENT
+    go(dataclasses.replace(CANARY, pause_at=Size(2)), it)
+    assert sizes(it) == {"v1": 2, "v2": 2}
+    go(UPDATE, it)
+    assert primary(it).settings["strategy"] == PERCENT
+
+
+def test_recreate_edited_during_a_pause_is_refused_for_the_next_one():
+    it = cluster(4)
+    go(CANARY, it)
+    it.items["foo"]["spec"]["strategy"] = RECREATED
+    with pytest.raises(RolloutError, match="pause_at cannot be used, because its strategy is Recreate"):
+        decide(CANARY, it)
+
+
+# Budgets
+
+
+def budget(**spec):
+    return {"metadata": {"name": "pdb"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}}
+
+
+@pytest.mark.parametrize("spec, least", [({"minAvailable": 4}, 0), ({"maxUnavailable": 1}, 1)])
+def test_no_more_pods_are_missing_than_a_budget_allows(spec, least):
+    it = cluster(4, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "50%"}})
+    before = primary(it).settings
+    decision = decide(UPDATE, it, budgets=(budget(**spec),))
+    assert it.write(decision.write)
+    assert primary(it).settings["strategy"]["rollingUpdate"] == {"maxSurge": "25%", "maxUnavailable": least}
+    it.settle()
+    while isinstance(decision := decide(UPDATE, it, budgets=(budget(**spec),)), Step) and not decision.is_last:
+        assert it.write(decision.write)
+        it.settle()
+    assert decision.is_end and it.write(decision.write) and primary(it).settings == before
+
+
+@pytest.mark.parametrize("request_", [UPDATE, CANARY])
+def test_a_budget_that_lets_no_pod_go_is_told_where_there_is_no_surge(request_):
+    it = cluster(4, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}})
+    with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 4 pods to be unavailable"):
+        decide(request_, it, budgets=(budget(minAvailable="100%"),))
+
+
+# Back to a revision
+
+
+def test_a_pause_on_the_way_to_a_revision():
+    it = cluster(4)
+    go(UPDATE, it)
+    first = asked(state="rolled_back", to_revision=1, pause_at="1")
+    go(first, it)
+    assert sizes(it) == {"v1": 1, "v2": 3} and "already paused" in decide(first, it).message
+    go(to_revision(1), it)
+    assert sizes(it) == {"v1": 4, "v2": 0}
+
+
+def test_a_revision_that_fails_is_rolled_back_to_what_was_there():
+    it = cluster(4)
+    go(UPDATE, it)
+    go(to_revision(1), it, until="update")
+    it.make(it.moves()[0])
+    go(to_revision(1).to_go_back(), it)
+    assert sizes(it) == {"v1": 0, "v2": 4}
+
+
+def test_from_the_middle_of_another_update_nobody_goes_back_to_that_one():
+    it = cluster(4)
+    go(UPDATE, it)
+    go(V3, it, until="update")
+    it.make(it.moves()[0])
+    go(to_revision(1), it, until="update")
+    it.make(it.moves()[0])
+    with pytest.raises(RolloutError, match="with the previous template no longer exists, or is not the one before"):
+        decide(BACK, it)
 
 
 # Any order

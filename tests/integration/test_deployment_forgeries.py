@@ -1,0 +1,110 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Somebody who may only annotate a Deployment: no task changes more than it is asked for, whatever he writes as the record."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from namespace import Killed, dies, eventually
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks import HASH_LABEL
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
+
+IMAGES = ("myimage:v1", "myimage:v2", "myimage:v3")
+RECREATE = {"type": "Recreate"}
+RECKLESS = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}
+
+
+def roll(namespace, **params):
+    return namespace.roll(**{"kind": "Deployment", **params})
+
+
+def annotate(namespace, text):
+    namespace.patch_deployment({"metadata": {"annotations": {marks.LAST_ROLLOUT: text}}})
+    eventually(lambda: (it := namespace.deployment())["status"]["observedGeneration"] == it["metadata"]["generation"],
+               "the Deployment controller has seen it")
+
+
+def set_of(namespace, image):
+    return next(it["metadata"]["name"] for it in namespace.sets()
+                if it["spec"]["template"]["spec"]["containers"][0]["image"] == image)
+
+
+def forged(namespace, image="myimage:v2", **changes):
+    """A record whose every hash is right."""
+    item = namespace.deployment()
+    spec = item["spec"]
+    request = request_from({"name": "foo", "namespace": namespace.name, "kind": "Deployment", "image": "myimage:v3"})
+    return json.dumps({
+        "outcome": "updating", "from": {"web": image}, "to": {"web": "myimage:v3"}, "time": "2026-01-01T00:00:00Z",
+        "set": set_of(namespace, image), "revision": 2, "request": request.fingerprint,
+        "template": identity.digest(without_label(spec["template"], HASH_LABEL)),
+        "original": {"strategy": RECKLESS}, "paced": {"strategy": spec["strategy"]}, **changes})
+
+
+def spec_of(namespace):
+    """All of it but the sizes of what the server makes."""
+    return namespace.deployment()["spec"]
+
+
+FORGERIES = {
+    "a strategy": {}, "Recreate": {"original": {"strategy": RECREATE}}, "paused": {"original": {"paused": True}, "paused": 1},
+    "on its way back": {"outcome": "rolling back"}, "no original": {"original": None}, "the first image": {"image": "myimage:v1"},
+}
+
+
+def test_nothing_that_an_annotation_says_is_done_after_an_update_has_ended(namespace):
+    namespace.make_deployment(2)
+    for image in IMAGES[1:]:
+        roll(namespace, image=image)
+    before = spec_of(namespace)
+    for forgery in FORGERIES.values():
+        annotate(namespace, forged(namespace, **forgery))
+        roll(namespace, image="myimage:v3")
+        assert spec_of(namespace) == before, forgery
+        annotate(namespace, forged(namespace, **forgery))
+        with pytest.raises(RolloutError, match=r"no update in progress to roll back; the previous revision is 2 \(myimage:v2\)"):
+            roll(namespace, state="rolled_back")
+        assert spec_of(namespace) == before, forgery
+
+    annotate(namespace, forged(namespace))
+    roll(namespace, state="rolled_back", to_revision=1)
+    assert spec_of(namespace)["template"]["spec"]["containers"][0]["image"] == "myimage:v1"
+    assert {**spec_of(namespace), "template": None} == {**before, "template": None}
+
+
+def test_during_a_pause_it_goes_back_to_nothing_but_the_previous_revision(namespace):
+    namespace.make_deployment(2)
+    roll(namespace, image="myimage:v2")
+    before = spec_of(namespace)
+    roll(namespace, image="myimage:v3", pause_at="1")
+    right = namespace.deployment()["metadata"]["annotations"][marks.LAST_ROLLOUT]
+
+    annotate(namespace, json.dumps({**json.loads(right), "set": set_of(namespace, "myimage:v1")}))
+    with pytest.raises(RolloutError, match="is not the one before the present one"):
+        roll(namespace, state="rolled_back")
+    annotate(namespace, json.dumps({**json.loads(right), "original": {"strategy": RECREATE}}))
+    with pytest.raises(RolloutError, match="of the Deployment foo were set by an update in progress, but its record"):
+        roll(namespace, image="myimage:v3")
+
+    annotate(namespace, right)
+    roll(namespace, state="rolled_back")
+    assert spec_of(namespace) == before
+
+
+@pytest.mark.parametrize("number, after", [(1, True), (2, False)])
+def test_killed_with_a_pace_of_its_own_the_same_task_gives_the_usual_one_back(namespace, number, after):
+    """What shows on the Deployment that its strategy is not the usual one."""
+    namespace.make_deployment(3)
+    before = spec_of(namespace)
+    with pytest.raises(Killed):
+        roll(namespace, image="myimage:v2", max_surge="2", max_unavailable="0", kill=dies(number, after))
+    assert spec_of(namespace)["strategy"]["rollingUpdate"] == {"maxSurge": 2, "maxUnavailable": 0}
+    roll(namespace, image="myimage:v2")
+    assert {**spec_of(namespace), "template": None} == {**before, "template": None}

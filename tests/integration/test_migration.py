@@ -88,8 +88,9 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, a
 def test_check_mode_shows_the_plan_and_writes_nothing(allowed):
     before = allowed.make_primary(3)
     planned = allowed.check(state="migrated", to_kind="Deployment")
-    assert set(planned["requests"]) == {"GET"}
+    assert planned["requests"].keys() <= {"GET", "POST"} and planned["requests"]["POST"] <= 2 + 1  # dry runs, and the permissions
     assert allowed.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert not allowed.sets() and not allowed.deployments()
     done = migrate(allowed)
     told = [[(step["action"], step["kind"], step["name"], step["to"]) for step in each["steps"]] for each in (planned, done)]
     assert told[0] == told[1]
@@ -177,3 +178,58 @@ def test_without_the_role_it_says_what_is_missing(namespace):
     with pytest.raises(RolloutError, match="permission") as error:
         migrate(namespace)
     assert error.value.message and namespace.rcs() == ["foo"]
+
+
+def untouched(namespace, before, name="foo"):
+    """Nothing was written."""
+    revisions = namespace._call("GET", namespace._apps("controllerrevisions"))["items"]
+    return namespace.rc(name)["spec"] == before["spec"] and not revisions and not namespace.deployments()
+
+
+@pytest.mark.parametrize("resource, kind", [("replicasets", "ReplicaSet"), ("deployments", "Deployment")])
+def test_a_quota_is_met_before_the_first_write(allowed, resource, kind):
+    before = allowed.make_primary(2)
+    allowed.create("resourcequotas", {"metadata": {"name": "none"}, "spec": {"hard": {f"count/{resource}.apps": "0"}}})
+    quota = allowed._path("resourcequotas", "none")
+    eventually(lambda: allowed._call("GET", quota).get("status", {}).get("used"), "the quota is at work")
+    for run in (migrate, lambda it: it.check(state="migrated", to_kind="Deployment")):
+        with pytest.raises(RolloutError, match=f"its {kind} foo.* cannot be created") as caught:
+            run(allowed)
+        assert "exceeded quota: none" in caught.value.why and untouched(allowed, before)
+    allowed._call("DELETE", quota)
+    migrate(allowed)
+    assert is_migrated(allowed)
+
+
+def test_a_name_that_leaves_no_room_for_a_hash_is_met_before_the_first_write(allowed):
+    name = "f" * 245
+    before = allowed.make_primary(1, name=name)
+    with pytest.raises(RolloutError, match=r"its ReplicaSet ffff.* cannot be created"):
+        migrate(allowed, name=name)
+    assert untouched(allowed, before, name)
+
+
+def test_what_somebody_has_made_beforehand_gets_no_pods(allowed):
+    """He may create ControllerRevisions and ReplicaSets, and knows all names."""
+    allowed.make_primary(2, image="myimage:evil")
+    with pytest.raises(Killed):
+        migrate(allowed, kill=dies(2, True))
+    revision = allowed._call("GET", allowed._apps("controllerrevisions", "foo-migration"))
+    (made,) = allowed.sets()
+    allowed.remove("foo")
+    allowed.gone("foo")
+    before = allowed.make_primary(2)
+    data = {**revision["data"], "uid": before["metadata"]["uid"]}
+    allowed._call("DELETE", allowed._apps("controllerrevisions", "foo-migration"))
+    forged = {"metadata": {"name": "foo-migration"}, "revision": 1, "data": data}
+    allowed._call("POST", allowed._apps("controllerrevisions"), forged)
+
+    with pytest.raises(RolloutError, match="its template or selector is not what the ControllerRevision foo-migration keeps"):
+        migrate(allowed)
+    assert allowed.rc()["spec"] == before["spec"] and {owner(pod) for pod in allowed.pods()} == {before["metadata"]["uid"]}
+    assert [it["spec"] for it in allowed.sets()] == [made["spec"]] and not allowed.deployments()
+
+    allowed._call("DELETE", allowed._apps("controllerrevisions", "foo-migration"))
+    allowed._call("DELETE", allowed._apps("replicasets", made["metadata"]["name"]))
+    migrate(allowed)
+    assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v1"}

@@ -17,7 +17,7 @@ import typing as t
 
 from . import fields
 from .fields import Json
-from .identity import canonical, is_name
+from .identity import canonical, is_label_value, is_name
 from .template import images_of
 
 #: Label that tells the pods of the two controllers apart: on metadata, selector, template and pods.
@@ -121,6 +121,15 @@ class Frozen(t.TypedDict):
 
     behavior: t.Any
     minReplicas: t.Any
+
+
+class Kept(t.TypedDict):
+    """What a ReplicationController was before its migration; manifest has its metadata and spec."""
+
+    #: Of its template: the value of the label that its pods get, and so a part of a name.
+    hash: str
+    uid: str
+    manifest: Json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,6 +272,22 @@ def keep_revision(it: Revision, owner_uid: str) -> tuple[Json, Json]:
     return metadata, {"template": _as_text(it.template)}
 
 
+def kept_controller(item: Json) -> Kept | None:
+    """What the ControllerRevision of a migration keeps; None where any part of it is not what it should be."""
+    data = fields.mapping(item, "data")
+    metadata, spec = (fields.mapping(data, "manifest", part) for part in ("metadata", "spec"))
+    template = fields.mapping(spec, "template")
+    containers = fields.values(fields.mapping(template, "spec"), "containers")
+    is_whole = (data.keys() == {"hash", "uid", "manifest"} and bool(data["uid"]) and _is_text(data["uid"])
+                and isinstance(data["hash"], str) and is_label_value(data["hash"])
+                and all(_are_texts(metadata.get(field)) for field in ("labels", "annotations"))
+                and bool(spec.get("selector")) and _are_texts(spec["selector"])
+                and _is_size(spec.get("replicas")) and _is_size(spec.get("minReadySeconds"))
+                and _are_texts(fields.mapping(template, "metadata", "labels"))
+                and bool(containers) and all(fields.text(each, "name") for each in containers))
+    return t.cast(Kept, data) if is_whole else None
+
+
 def _mapping(text: str | None) -> Json | None:
     """The mapping that an annotation holds as JSON; None where it holds anything else."""
     try:
@@ -285,6 +310,10 @@ def _is_size(value: t.Any) -> bool:
 
 def _is_text(value: t.Any) -> bool:
     return isinstance(value, str) and len(value) <= TEXT_LIMIT
+
+
+def _are_texts(value: t.Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
 
 
 def _is_images(value: t.Any) -> bool:

@@ -107,14 +107,14 @@ class Fleet:
         except ValueError:
             return (math.inf, text or "\U0010ffff")
 
-    def why_skipped(self, request: Request, controller: Controller | None) -> str:
+    def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Why a controller that its labels have chosen is not meant, or "".
 
         An image is for those that run another one of its repository; a rollback for those that an update is in progress of.
         """
         if self.names or controller is None:
             return ""
-        if request.undoes and not controller.is_marked:
+        if is_idle:
             return "no update is in progress"
         image = request.images.get("")
         if image and repository(image) not in map(repository, controller.images.values()):
@@ -175,7 +175,8 @@ class _Rolling:
         self._entries: dict[str, Json] = {}
         controllers = gateway.controllers()
         for request in requests:
-            if why := fleet.why_skipped(request, controllers.get(request.name)):
+            is_idle = request.undoes and not flow.find(request, gateway).in_progress
+            if why := fleet.why_skipped(request, controllers.get(request.name), is_idle):
                 self._skip(request, why)
 
         def look_at(request: Request) -> None:

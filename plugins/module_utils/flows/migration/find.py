@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 
 from ...model import identity, marks
+from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
+from ...model.marks import Kept
 from ...model.observed import Controller, Deployment, Observed
 from ...model.request import Request
 from ...model.steps import REVISION
@@ -27,13 +29,13 @@ class MigrationObserved(Observed):
     replica_set: Controller | None = None
     deployment: Deployment | None = None
     #: What is kept of the controller until the end (the data of a ControllerRevision), or None.
-    kept: Json | None = None
+    kept: Kept | None = None
 
 
 def find(request: Request, primary: Controller | None, cluster: Cluster) -> MigrationObserved:
     """Look it up. Raises RolloutError."""
     revision = cluster.find(REVISION, kept_name(request))
-    kept = revision and revision["data"]
+    kept = _read(request, revision) if revision else None
     value = kept["hash"] if kept else primary and hash_of(request, primary)
     found = cluster.find(Kind.DEPLOYMENT, request.name)
     deployment = Deployment.from_api(found) if found else None
@@ -48,6 +50,21 @@ def find(request: Request, primary: Controller | None, cluster: Cluster) -> Migr
 def kept_name(request: Request) -> str:
     """The name of the ControllerRevision."""
     return identity.successor_name(request.name, "migration")
+
+
+def _read(request: Request, revision: Json) -> Kept:
+    """What a ControllerRevision of that name keeps: whoever may create one may have written it. Raises RolloutError.
+
+    It says what the controller was, and as long as that one is there, it says so itself (planner). A name, and the label of pods,
+    are made of the hash: so it has to be the one of the template that is kept.
+    """
+    kept = marks.kept_controller(revision)
+    if kept is None or kept["hash"] != identity.digest(template_of(request, kept["manifest"]["spec"]["template"])):
+        raise RolloutError(
+            f"the ControllerRevision {kept_name(request)} is not readable as what a migration keeps of {request.name}",
+            where=request.where, next_command=("look at it, and delete it if it is of no use:",
+                                               f"{request.kubectl} get {REVISION.lower()} {kept_name(request)} -o yaml"))
+    return kept
 
 
 def hash_of(request: Request, primary: Controller) -> str:

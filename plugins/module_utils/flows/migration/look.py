@@ -10,14 +10,16 @@ import dataclasses
 import typing as t
 
 from ...model import budgets, identity
+from ...model.errors import RolloutError
 from ...model.kinds import Kind
 from ...model.observed import Controller, Observed
 from ...model.request import Request
-from ...model.steps import Decision
+from ...model.steps import Create, Decision
+from ...model.template import same_template
 from .. import autoscaler, handover
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
 from .find import MigrationObserved, find
-from .planner import plan
+from .planner import creations, plan
 
 
 class MigrationFlow(Flow):
@@ -35,7 +37,11 @@ class MigrationFlow(Flow):
         return find(request, cluster.controllers().get(request.name), cluster)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
-        return dataclasses.replace(self.find(request, cluster), now=memory.now)
+        seen = self.find(request, cluster)
+        if memory.has_begun and seen.controller and seen.kept is None:
+            for write in creations(request, seen.controller):
+                _try(request, write, cluster)
+        return dataclasses.replace(seen, now=memory.now)
 
     def plan(self, request: Request, seen: Observed) -> Decision:
         return plan(request, seen)
@@ -67,3 +73,15 @@ class MigrationFlow(Flow):
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         there = t.cast(MigrationObserved, seen)
         return there.controller if there.kept is None else None
+
+
+def _try(request: Request, write: Create, cluster: Cluster) -> None:
+    """Raise RolloutError where it would be refused, or become something else: the pods would be no Deployment's then."""
+    try:
+        stored = cluster.dry_run(write)
+    except RolloutError as error:
+        raise RolloutError(f"its {write.kind} {write.name} cannot be created", where=request.where, why=error.why,
+                           next_command=error.next_command) from error
+    if not same_template(stored["spec"]["template"], write.manifest["spec"]["template"], ""):
+        raise RolloutError(f"an admission changes the template of its {write.kind} {write.name}, which would create other pods",
+                           where=request.where, next_command="exempt it from that admission webhook or policy")

@@ -21,10 +21,11 @@ from ...model import marks
 from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
+from ...model.marks import Kept
 from ...model.observed import Controller, Observed, revision_of
 from ...model.request import Request
 from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, scale, test
-from ...model.template import with_label
+from ...model.template import same_template, with_label
 from .. import handover
 from .find import MigrationObserved, hash_of, kept_name, template_of
 
@@ -35,6 +36,10 @@ def plan(request: Request, seen: Observed) -> Decision:
     primary, kept = there.controller, there.kept
     if kept is None:
         return _begin(request, there)
+    # | any | yes | another ReplicaSet or Deployment of these names | error |
+    for other in (there.replica_set, there.deployment):
+        if other and not _is_ours(request, other, there, kept):
+            raise _taken(request, other)
     if primary:
         return _take_over(request, primary, there, kept)
     # | gone | yes | - | create the ReplicaSet, closed |
@@ -61,15 +66,13 @@ def _begin(request: Request, there: MigrationObserved) -> Decision:
         raise RolloutError(f"it is controlled by {primary.owner}, which would create another one", where=request.where,
                            next_command=f"stop {primary.owner} first (docs/migration.md); then add release_owner=true")
     for taken in filter(None, (there.deployment, there.replica_set)):
-        raise RolloutError(f"a {taken.kind} named {taken.name} already exists and does not belong to this migration",
-                           where=request.where,
-                           next_command=f"{request.kubectl} get {taken.kind.short} {taken.name}")
+        raise _taken(request, taken)
     # | yes | - | - | keep what it is |
     manifest = _kept(request, primary)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
 
 
-def _take_over(request: Request, primary: Controller, there: MigrationObserved, kept: Json) -> Decision:
+def _take_over(request: Request, primary: Controller, there: MigrationObserved, kept: Kept) -> Decision:
     """While the controller is there: its pods go to the ReplicaSet."""
     # | another one | yes | | error |
     if primary.uid != kept["uid"]:
@@ -78,11 +81,10 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
                            next_command=(f"{request.kubectl} delete rc {primary.name}", "then:", request.command()))
     if primary.is_marked:
         raise RolloutError("an update is in progress: finish it or roll it back first", where=request.where)
-    replica_set, known = there.replica_set, kept["manifest"]["spec"]
-    # | yes | of another template, selector or size | - | begin anew: what is kept cannot be changed |
+    replica_set = there.replica_set
+    # | yes | of something else | - | begin anew: what is kept cannot be changed |
     if replica_set is None:
-        if (hash_of(request, primary) != kept["hash"]
-                or (primary.selector, primary.replicas) != (known["selector"], known["replicas"])):
+        if _kept(request, primary)["data"] != kept:
             return _forget(request, "it has changed since", is_last=False)
         if primary.is_deleting:
             return Wait(f"{primary.name} is gone")
@@ -92,6 +94,12 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
                         before=primary.owner, after=f"released from {primary.owner}")
         # | yes | yes | - | create the ReplicaSet, closed |
         return _create_replica_set(request, kept)
+    # | yes | of another template or selector | yes | error: whoever has written both must not get its pods |
+    if not _is_of(request, primary, kept):
+        raise RolloutError(
+            f"its template or selector is not what the ControllerRevision {kept_name(request)} keeps for its migration",
+            where=request.where, next_command=("give it back what it had, or look at what is kept:",
+                                               f"{request.kubectl} get {REVISION.lower()} {kept_name(request)} -o yaml"))
     # | yes | yes | of another size | scale the ReplicaSet |
     if replica_set.replicas != primary.replicas and not primary.is_deleting:
         return scale(replica_set, primary.replicas)
@@ -103,12 +111,12 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
     return handover.hand_over(there.pods, primary, replica_set, labels) or handover.delete_empty(primary)
 
 
-def _create_replica_set(request: Request, kept: Json) -> Step:
+def _create_replica_set(request: Request, kept: Kept) -> Step:
     manifest = _replica_set(request, kept)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=_images(kept))
 
 
-def _become_deployment(request: Request, there: MigrationObserved, replica_set: Controller, kept: Json) -> Decision:
+def _become_deployment(request: Request, there: MigrationObserved, replica_set: Controller, kept: Kept) -> Decision:
     """The ReplicaSet has the pods, and the Deployment takes the ReplicaSet."""
     # | gone | yes | closed, with all pods | open |
     if handover.is_closed(replica_set):
@@ -140,12 +148,47 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
     return _forget(request, "the Deployment has all pods", is_last=True)
 
 
+def _is_of(request: Request, primary: Controller, kept: Kept) -> bool:
+    """Whether that is what is kept of the controller; it may be closed since, and of another size."""
+    spec = kept["manifest"]["spec"]
+    return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
+                                                             template_of(request, spec["template"]))
+
+
+def _is_ours(request: Request, it: Controller, there: MigrationObserved, kept: Kept) -> bool:
+    """Whether a ReplicaSet or a Deployment is what this migration creates; what has adopted the ReplicaSet may be edited again."""
+    replica_set, deployment = there.replica_set, there.deployment
+    adopter = deployment.uid if deployment and there.controller is None else ""
+    manifest = _deployment(request, there, kept) if it is deployment else _replica_set(request, kept)
+    is_same = (it.selector == manifest["spec"]["selector"]["matchLabels"] and _is_same(it.template, manifest["spec"]["template"]))
+    if it is deployment:
+        return is_same or bool(replica_set and adopter and replica_set.owner_uid == adopter)
+    return is_same and it.owner_uid in ("", adopter)
+
+
+def _is_same(one: Json, other: Json) -> bool:
+    """Whether two templates are equal but for being closed."""
+    return same_template(handover.closed(one), handover.closed(other), "")
+
+
+def _taken(request: Request, it: Controller) -> RolloutError:
+    return RolloutError(f"a {it.kind} named {it.name} already exists and does not belong to this migration",
+                        where=request.where, next_command=f"{request.kubectl} get {it.kind.short} {it.name}")
+
+
 def _forget(request: Request, why: str, is_last: bool) -> Step:
     name = kept_name(request)
     return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, is_last=is_last, is_end=is_last)
 
 
 # Manifests
+
+
+def creations(request: Request, primary: Controller) -> tuple[Create, Create]:
+    """What the migration will create, once nothing can be undone any more: it is tried before the first write."""
+    kept: Kept = _kept(request, primary)["data"]
+    there = MigrationObserved(primary, None)
+    return Create(_replica_set(request, kept)), Create(_deployment(request, there, kept))
 
 
 def _selector(request: Request, selector: Json) -> Json:
@@ -165,7 +208,7 @@ def _kept(request: Request, primary: Controller) -> Json:
     }
 
 
-def _replica_set(request: Request, kept: Json) -> Json:
+def _replica_set(request: Request, kept: Kept) -> Json:
     spec = kept["manifest"]["spec"]
     template = with_label(_whole_template(request, spec), marks.HASH_LABEL, kept["hash"])
     return {
@@ -178,7 +221,7 @@ def _replica_set(request: Request, kept: Json) -> Json:
     }
 
 
-def _deployment(request: Request, there: MigrationObserved, kept: Json) -> Json:
+def _deployment(request: Request, there: MigrationObserved, kept: Kept) -> Json:
     metadata, spec = kept["manifest"]["metadata"], kept["manifest"]["spec"]
     annotations = {key: value for key, value in metadata["annotations"].items() if key not in marks.NOT_COPIED}
     pace = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
@@ -200,5 +243,5 @@ def _whole_template(request: Request, spec: Json) -> Json:
     return with_label(template, request.label_key, value) if value else template
 
 
-def _images(kept: Json) -> dict[str, str]:
+def _images(kept: Kept) -> dict[str, str]:
     return {each["name"]: each.get("image", "") for each in kept["manifest"]["spec"]["template"]["spec"]["containers"]}

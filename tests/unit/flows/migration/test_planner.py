@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import pytest
@@ -249,3 +250,84 @@ def test_an_autoscaler_is_told_with_what_to_type():
     (warning,) = choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[scaler]))
 
     assert '"kind":"Deployment"' in warning and choose(MIGRATE).warnings(MIGRATE, Memory(autoscalers=[])) == []
+
+
+# Other hands
+
+
+def changed(kept, *path, value):
+    """The same with another value at the end of a path, or without it."""
+    it = copy.deepcopy(kept)
+    inner = it
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    if value is None:
+        del inner[path[-1]]
+    return it
+
+
+SPEC = ("manifest", "spec")
+
+
+@pytest.mark.parametrize("path, value", [
+    (("hash",), "../../x"), (("hash",), "0123456789"), (("hash",), ["x"]), (("hash",), None), (("uid",), 7), (("uid",), ""),
+    (("manifest",), None), ((*SPEC, "replicas"), -1), ((*SPEC, "replicas"), "2"), ((*SPEC, "replicas"), 10**30),
+    ((*SPEC, "selector"), {}), ((*SPEC, "selector"), ["app"]), ((*SPEC, "template"), {}), ((*SPEC, "template", "spec"), None),
+    ((*SPEC, "template", "metadata"), {"labels": {"app": 7}}), ((*SPEC, "minReadySeconds"), None),
+    (("manifest", "metadata", "labels"), {"app": []}), (("manifest", "metadata", "annotations"), None),
+    ((*SPEC, "template"), rc(image="myimage:v9")["spec"]["template"]), (("more",), "x"),
+])
+def test_what_no_migration_keeps_is_told_with_its_name(path, value):
+    world = after("delete ReplicationController")
+    world.becomes({"kind": REVISION, "metadata": {"name": "foo-migration"}, "data": changed(world.kept, *path, value=value)})
+    with pytest.raises(RolloutError, match="ControllerRevision foo-migration is not readable as what a migration keeps of foo"):
+        world.decide()
+
+
+@pytest.mark.parametrize("data", [None, {}, [], "x", {"hash": "a" * 5000}])
+def test_data_of_any_type_is_told_with_its_name(data):
+    with pytest.raises(RolloutError, match="is not readable as what a migration keeps of foo"):
+        World(ControllerRevision={"kind": REVISION, "metadata": {"name": "foo-migration"}, "data": data}).decide()
+
+
+def forged(image="myimage:evil"):
+    """What somebody who may create ControllerRevisions and ReplicaSets has made beforehand, to get the pods of foo."""
+    other = World(rc(replicas=2, image=image))
+    other.go(2)
+    return {REVISION: other.find(REVISION, "foo-migration"), "ReplicaSet": other.replica_set}
+
+
+def test_what_is_kept_of_another_template_gets_no_pods():
+    made = forged()
+    world = World(**made)
+    with pytest.raises(RolloutError, match="its template or selector is not what the ControllerRevision foo-migration keeps"):
+        world.decide()
+    world = World(ControllerRevision=made[REVISION])
+    assert world.go() == ["delete ControllerRevision", *ALL] and world.find("Deployment")["spec"]["template"] == template_of_foo()
+
+
+def template_of_foo():
+    return rc()["spec"]["template"]
+
+
+@pytest.mark.parametrize("field, value", [("template", rc(image="myimage:evil")["spec"]["template"]),
+                                          ("selector", {"matchLabels": {"x": "y"}})])
+@pytest.mark.parametrize("kind, step", [("ReplicaSet", "create ReplicaSet"), ("Deployment", "delete ReplicationController")])
+def test_an_object_that_only_has_the_name_gets_nothing(kind, step, field, value):
+    world = after(step)
+    it = world.replica_set if kind == "ReplicaSet" else {
+        "kind": kind, "metadata": {"name": "foo", "uid": "d"},
+        "spec": {"strategy": {}, "template": template_of_foo(), "selector": {"matchLabels": {"app": "foo"}}}}
+    world.becomes({**it, "spec": {**it["spec"], field: value}})
+    with pytest.raises(RolloutError, match=f"a {kind} named .* already exists and does not belong to this migration"):
+        world.decide()
+
+
+def test_a_replica_set_of_another_owner_gets_nothing():
+    world = after("create ReplicaSet")
+    it = world.replica_set
+    owner = {"kind": "Deployment", "name": "other", "uid": "o", "controller": True}
+    world.becomes({**it, "metadata": {**it["metadata"], "ownerReferences": [owner]}})
+    with pytest.raises(RolloutError, match="does not belong to this migration"):
+        world.decide()

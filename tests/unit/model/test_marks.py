@@ -102,3 +102,27 @@ def test_a_size_that_no_controller_can_have_is_none(text):
     annotations = dict.fromkeys((marks.DESIRED, marks.ORIGINAL, marks.PAUSED), text)
 
     assert marks.desired(annotations) is marks.original(annotations) is marks.paused(annotations) is None
+
+
+ROLLOUT = marks.Rollout("updating", {"web": "a:1"}, {"web": "a:2"}, "2026-11-21T10:00:00Z", "foo-abc", 3,
+                        {"minReadySeconds": None}, {"minReadySeconds": 5, "paused": True}, "abc", to_revision=1, paused=2)
+
+
+def test_the_record_of_an_update_in_progress_is_read_as_it_was_written():
+    assert marks.rollout({marks.LAST_ROLLOUT: ROLLOUT.text}) == ROLLOUT
+
+
+@pytest.mark.parametrize("change", [
+    {"outcome": "updated"}, {"outcome": ["updating"]}, {"from": {"web": 7}}, {"to": None}, {"from": {"../x": "a"}},
+    {"from": {f"c{number}": "a" for number in range(1000)}}, {"to": {"web": "x" * 5000}}, {"time": 7}, {"set": "../x"},
+    {"set": "x" * 300},
+    {"revision": None}, {"revision": True}, {"revision": -1}, {"paused": "1"}, {"to_revision": 2**31}, {"request": {}},
+    {"original": {}}, {"paced": {"minReadySeconds": 5, "replicas": 0}}, {"original": {"minReadySeconds": "5"}},
+    {"original": {"minReadySeconds": None, "paused": True}}])
+def test_a_record_with_any_part_that_is_not_what_it_should_be_is_none(change):
+    assert marks.rollout({marks.LAST_ROLLOUT: json.dumps({**json.loads(ROLLOUT.text), **change})}) is None
+
+
+@pytest.mark.parametrize("text, numbers", [(None, set()), ("", set()), ("1", {1}), ("1,3", {1, 3}), ("x,-1,2", {2})])
+def test_the_earlier_numbers_of_a_template(text, numbers):
+    assert marks.former_revisions({} if text is None else {marks.FORMER_REVISIONS: text}) == numbers

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from namespace import Killed, after_write, deletes, dies, eventually, hands_over, owner, role, uids
+from namespace import Killed, after_write, deletes, dies, eventually, hands_over, manifest, owner, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -203,7 +203,8 @@ def test_a_quota_is_met_before_the_first_write(allowed, resource, kind):
 
 def test_a_name_that_leaves_no_room_for_a_hash_is_met_before_the_first_write(allowed):
     name = "f" * 245
-    before = allowed.make_primary(1, name=name)
+    body = manifest(0)
+    before = allowed.create("replicationcontrollers", {**body, "metadata": {**body["metadata"], "name": name}})
     with pytest.raises(RolloutError, match=r"its ReplicaSet ffff.* cannot be created"):
         migrate(allowed, name=name)
     assert untouched(allowed, before, name)

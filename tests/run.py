@@ -79,6 +79,8 @@ TIERS = {
     "integration": Tier([BUILD, "pytest -q -n auto --dist worksteal tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration"]),
+    "manifests-sample": Tier([BUILD, "python tests/manifests --sample"]),
+    "manifests": Tier([BUILD, "python tests/manifests"]),
     "node-sample": Tier([BUILD_NODE, "pytest -q tests/node"], missing=no_real_node, in_ci=False),
     "node": Tier(
         [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False
@@ -112,9 +114,9 @@ def main(names: list[str]) -> int:
     """Run the named tiers, print the table, and return the exit code."""
     results = {name: run(name) for name in names}
 
-    print(f"\n{'tier':13}{'result':9}{'seconds':>7}")
+    print(f"\n{'tier':17}{'result':9}{'seconds':>7}")
     for name, result in results.items():
-        print(f"{name:13}{result.outcome:9}{result.seconds:7.0f}  {result.reason}".rstrip())
+        print(f"{name:17}{result.outcome:9}{result.seconds:7.0f}  {result.reason}".rstrip())
 
     outcomes = [result.outcome for result in results.values()]
     passed, failed, skipped = (outcomes.count(outcome) for outcome in ("passed", "FAILED", "SKIPPED"))

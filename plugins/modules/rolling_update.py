@@ -130,6 +130,7 @@ options:
   template:
     description:
       - A partial pod template, which the API server merges into the current one (strategic merge patch).
+      - A list with entries that such a merge cannot tell apart (two ports of one number) replaces the current one.
     type: dict
   definition:
     description:

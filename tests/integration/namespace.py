@@ -289,7 +289,8 @@ class Namespace:
         """The same in check mode."""
         request = request_from({"name": "foo", "namespace": self.name, **params})
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, choose(request).watches)
-        return {**driver.simulate(choose(request), request, gateway), "requests": gateway.requests}
+        with contextlib.closing(gateway):
+            return {**driver.simulate(choose(request), request, gateway), "requests": gateway.requests}
 
     def gateway(self, **params: t.Any) -> KubernetesGateway:
         return KubernetesGateway(Connection({"kubeconfig": self.kubeconfig, **params}, {}), self.name)

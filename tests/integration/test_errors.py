@@ -109,6 +109,20 @@ def test_a_field_that_is_not_there_is_refused(namespace):
     assert "unknown field" in refused(namespace, template={"containers": [{"name": "web", "image": "x:1"}]}).why
 
 
+def test_no_port_is_lost_when_a_template_is_merged(namespace):
+    """A strategic merge patch tells ports apart by their number alone; a name server has one number twice."""
+    ports = [{"containerPort": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]
+    body = manifest(1)
+    body["spec"]["template"]["spec"]["containers"][0]["ports"] = ports
+    namespace.create("replicationcontrollers", body)
+    template = {"spec": {"containers": [{"name": "web", "image": "myimage:v2", "ports": ports}]}}
+
+    namespace.roll(template=template)
+
+    assert namespace.rc()["spec"]["template"]["spec"]["containers"][0]["ports"] == ports
+    assert not namespace.roll(template=template)["changed"]
+
+
 def test_another_update_in_progress_is_named(namespace):
     namespace.make_primary(3)
     with pytest.raises(Killed):

@@ -28,6 +28,19 @@ def names(namespace):
     return sorted(item["metadata"]["name"] for item in namespace.sets())
 
 
+def test_a_definition_may_leave_the_selector_out(namespace):
+    """As the refusal of a selector that does not differ advises; a ReplicaSet has no default for it."""
+    namespace.make_replica_set(1)
+    definition = manifest(1, image="myimage:v2")
+    definition |= {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"labels": {"app": "foo"}}}
+    del definition["spec"]["selector"]
+
+    result = roll(namespace, definition=definition)
+
+    assert result["changed"] and images(namespace) == ["myimage:v2"] and names(namespace) == ["foo"]
+    assert not roll(namespace, definition=definition)["changed"]
+
+
 def remove(namespace, name="foo"):
     namespace._call("DELETE", namespace._apps("replicasets", name), {"propagationPolicy": "Background"})
     eventually(lambda: not namespace.pods() and name not in names(namespace), f"the end of {name}")

@@ -13,12 +13,13 @@ from ..model.identity import digest
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.steps import Create, Merge, Patch
+from ..model.template import merged_as_written
 from .flow import Cluster, Memory
 
 
 def merged(request: Request, base: Controller) -> Merge:
     """The controller with that part of a template."""
-    return Merge(base.name, {"spec": {"template": request.template}}, base.kind)
+    return Merge(base.name, {"spec": {"template": merged_as_written(request.template)}}, base.kind)
 
 
 def wanted_template(request: Request, base: Controller, cluster: Cluster, memory: Memory,

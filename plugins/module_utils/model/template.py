@@ -34,6 +34,30 @@ def same_template(one: Json, other: Json, key: str) -> bool:
     return canonical(without_label(one, key)) == canonical(without_label(other, key))
 
 
+#: By what a strategic merge patch tells the entries of a list apart, where the API server takes several that do not differ in it.
+_MERGED_BY = {"env": "name", "ports": "containerPort", "hostAliases": "ip", "imagePullSecrets": "name",
+              "topologySpreadConstraints": "topologyKey"}
+
+
+def merged_as_written(partial: t.Any) -> t.Any:
+    """A partial template, of which a list with equal entries, as the merge sees them, is taken whole.
+
+    It would merge two ports of one number, UDP and TCP, into the first that is there, and lose one without a word.
+    """
+    if isinstance(partial, list):
+        return [merged_as_written(each) for each in partial]
+    if not isinstance(partial, dict):
+        return partial
+    written = {field: merged_as_written(value) for field, value in partial.items()}
+    for field, key in _MERGED_BY.items():
+        entries = written.get(field)
+        if isinstance(entries, list):
+            told = [canonical(each.get(key)) for each in entries if isinstance(each, dict)]
+            if len(set(told)) < len(told):
+                written[field] = [{"$patch": "replace"}, *entries]
+    return written
+
+
 def labels_of(template: Json) -> dict[str, str]:
     """Its labels, as far as they are texts."""
     return {key: value for key, value in mapping(template, "metadata", "labels").items() if isinstance(value, str)}

@@ -31,8 +31,27 @@ def test_a_definition_is_completed_under_a_name_that_is_free_and_without_pods():
     assert write == Create({
         "apiVersion": "v1", "kind": "ReplicationController",
         "metadata": {"generateName": "foo-", "labels": {"a": "b"}, "annotations": {"c": "d"}},
-        "spec": {"replicas": 0, "template": template()}})
+        "spec": {"replicas": 0, "selector": {"app": "foo"}, "template": template()}})
     assert write.name == "foo"
+
+
+def test_a_replica_set_has_no_default_for_the_selector_that_a_definition_leaves_out():
+    it = Controller.from_api(rs(), Kind.REPLICA_SET)
+
+    write = dry_run_of(Request("foo", definition=DEFINITION, kind=Kind.REPLICA_SET), it)
+
+    assert write.manifest["spec"]["selector"] == {"matchLabels": {"app": "foo"}}
+
+
+def test_two_ports_of_one_number_are_not_merged_into_one():
+    """Deployments and the others alike: what a strategic merge patch would lose is taken as it is written."""
+    ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]
+    partial = {"spec": {"containers": [{"name": "web", "ports": ports}]}}
+
+    write = look.dry_run_of(Request("foo", template=partial, kind=Kind.DEPLOYMENT), Deployment.from_api(rs()))
+
+    (container,) = write.patch["spec"]["template"]["spec"]["containers"]
+    assert container == {"name": "web", "ports": [{"$patch": "replace"}, *ports]}
 
 
 def test_a_definition_without_labels_has_none():

@@ -16,6 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import (
     differ_in_images_only,
     images_of,
+    merged_as_written,
     repository,
     same_template,
     with_label,
@@ -23,6 +24,31 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.template im
 )
 
 LABEL_VALUES = st.from_regex(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", fullmatch=True)
+
+
+# A part of one
+
+
+@pytest.mark.parametrize("field, entries", [
+    ("env", [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]),
+    ("ports", [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53}]),
+    ("hostAliases", [{"ip": "127.0.0.1", "hostnames": ["a"]}, {"ip": "127.0.0.1", "hostnames": ["b"]}]),
+    ("imagePullSecrets", [{"name": "a"}, {"name": "a"}, {"name": "b"}]),
+    ("topologySpreadConstraints", [{"topologyKey": "zone", "maxSkew": 1}, {"topologyKey": "zone", "maxSkew": 2}]),
+])
+def test_a_list_whose_entries_a_merge_cannot_tell_apart_is_taken_whole(field, entries):
+    partial = {"spec": {"containers": [{"name": "web", field: entries}], field: entries[:1]}}
+
+    assert merged_as_written(partial) == {
+        "spec": {"containers": [{"name": "web", field: [{"$patch": "replace"}, *entries]}], field: entries[:1]}}
+
+
+@pytest.mark.parametrize("odd", [
+    None, {}, {"spec": None}, {"spec": {"containers": [None, {"name": "a", "ports": None, "env": []}]}}, {"env": {"a": "b"}},
+    {"ports": [1, 1]}, {"ports": [{"containerPort": {}}, {"containerPort": "80"}]},
+])
+def test_what_makes_no_sense_is_left_to_the_api_server(odd):
+    assert merged_as_written(odd) == odd
 
 
 # Images

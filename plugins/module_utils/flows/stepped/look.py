@@ -16,6 +16,7 @@ from ...model.marks import DEPLOYMENT_LABEL, Revision
 from ...model.observed import Controller, Observed, Pod, own_label
 from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Step, Write, scale
+from ...model.template import labels_of
 from .. import autoscaler, handover
 from ..commands import resume_and_rollback
 from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
@@ -212,7 +213,9 @@ def dry_run_of(request: Request, base: Controller) -> Merge | Create:
     """The write that shows the wanted template: the definition's controller has a name that is free, and no pods."""
     if request.definition is None:
         return merged(request, base)
+    spec = request.definition["spec"]
+    selector = spec.get("selector") or base.kind.selector(labels_of(spec["template"]))  # a ReplicaSet has no default
     kept = {field: request.definition["metadata"].get(field) or {} for field in ("labels", "annotations")}
     return Create({"apiVersion": base.kind.api_version, "kind": base.kind,
                    "metadata": {"generateName": f"{base.name[:200]}-", **kept},
-                   "spec": {**request.definition["spec"], "replicas": 0}})
+                   "spec": {**spec, "selector": selector, "replicas": 0}})

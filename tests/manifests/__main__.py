@@ -1,0 +1,140 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make test-manifests`: rolls pod templates as public projects write them, and generated ones, on a real API server.
+
+    .venv/bin/python tests/manifests [--sample] [--seed N] [--generated N] [--part K/N] [--workers N] [--record] [WORD ...]
+
+Each manifest makes a trip as each kind of controller: created, updated in every way to say what is wanted, paused, rolled back and
+brought back to its first template. Prints how many trips there were and how many have passed, as Markdown. WORD chooses the
+manifests whose names have it; a generated one is named after its seed, which makes the same ones again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration")]
+
+import embedded  # noqa: E402
+import generated  # noqa: E402
+import nodes_for_all  # noqa: E402
+import report  # noqa: E402
+from corpus import Manifest, manifests, refused  # noqa: E402
+from namespace import Namespace  # noqa: E402
+from report import Tally  # noqa: E402
+from trip import KINDS, Discarded, Refusal, Trip, prepare  # noqa: E402
+
+#: Of the written manifests, one in so many is in the sample.
+SAMPLE = 4
+#: Generated ones, in all and in the sample.
+GENERATED, GENERATED_IN_SAMPLE = 120, 2
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/manifests", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", action="store_true", help="few of them, always the same ones")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the generated ones (default: 1)")
+    parser.add_argument("--generated", type=int, metavar="N", help=f"how many are generated (default: {GENERATED})")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="only each N-th trip, from the K-th on")
+    parser.add_argument("--workers", type=int, default=6, metavar="N", help="trips at the same time (default: 6)")
+    parser.add_argument("--record", action="store_true", help=f"add a row to {report.DOCUMENT.relative_to(ROOT)}")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only manifests whose names have one of these")
+    options = parser.parse_args()
+    logging.getLogger("kubernetes").setLevel(logging.ERROR)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
+    began = time.monotonic()
+    tally = Tally(options.seed, options.part)
+    with embedded.up("manifests") as cluster, nodes_for_all.bound(cluster.kubeconfig):
+        run(cluster.kubeconfig, options, tally)
+        text = report.text(tally, cluster.kubeconfig, time.monotonic() - began)
+    print(text)
+    if options.record:
+        report.record(tally)
+    return 0 if tally.is_good else 1
+
+
+def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
+    """Every trip once, a few at a time. Raises what a worker has raised."""
+    waiting: queue.SimpleQueue[tuple[type[Trip], str, int, Manifest]] = queue.SimpleQueue()
+    errors: list[BaseException] = []
+    with a_namespace(kubeconfig, "generated") as namespace:
+        for each in chosen(namespace, options, tally):
+            waiting.put(each)
+    total = waiting.qsize()
+
+    def work(number: int) -> None:
+        try:
+            with a_namespace(kubeconfig, f"manifests-{number}") as namespace, contextlib.suppress(queue.Empty):
+                while not errors:
+                    trip, kind, place, manifest = waiting.get_nowait()
+                    try:
+                        broken = trip(namespace, kind, manifest, place).go()
+                    except Discarded as error:
+                        broken = [f"not taken by the API server: {error}"]
+                    tally.add(manifest, kind, broken)
+                    say(f"[{tally.trips}/{total}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
+        except BaseException as error:
+            errors.append(error)
+            say(traceback.format_exc())
+
+    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(options.workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise SystemExit("a trip could not be made: see above")
+
+
+def chosen(namespace: Namespace, options: argparse.Namespace,
+           tally: Tally) -> Iterator[tuple[type[Trip], str, int, Manifest]]:
+    """The trips of this run: what, as which kind, and a number that no other one has."""
+    trips: list[tuple[type[Trip], str, Manifest]] = []
+    written = manifests()
+    if options.sample:
+        trips += [(Trip, KINDS[index % 3], each) for index, each in enumerate(written[::SAMPLE])]
+    else:
+        trips += [(Trip, kind, each) for each in written for kind in KINDS]
+    trips += [(Refusal, KINDS[index % 3], each) for index, each in enumerate(refused())]
+    count = GENERATED_IN_SAMPLE if options.sample else GENERATED
+    for made in generated.templates(namespace, options.seed, count if options.generated is None else options.generated):
+        tally.drawn += 1
+        tally.discarded += made is None
+        trips += [(Trip, kind, made) for kind in KINDS] if made else []
+    part, parts = map(int, options.part.split("/"))
+    for number, (kind_of_trip, kind, each) in enumerate(trips):
+        if number % parts == part - 1 and (not options.words or any(word in each.name for word in options.words)):
+            yield kind_of_trip, kind, number, each
+
+
+@contextlib.contextmanager
+def a_namespace(kubeconfig: str, title: str) -> Iterator[Namespace]:
+    namespace = Namespace(kubeconfig, title)
+    try:
+        prepare(namespace)
+        yield namespace
+    finally:
+        namespace.delete()
+
+
+def say(text: str) -> None:
+    """A line for whoever waits; the tables alone go to standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A place for every pod: what a template asks of its node is no matter where no container is ever started."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import kubernetes
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+NODES = itertools.cycle(f"fake-{number}" for number in range(4))
+
+
+@contextlib.contextmanager
+def bound(kubeconfig: str) -> Iterator[None]:
+    """Meanwhile, each pod is bound that the scheduler has had its time for."""
+    stop = threading.Event()
+    threading.Thread(target=_bind_all, args=(kubeconfig, stop), daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def _bind_all(kubeconfig: str, stop: threading.Event) -> None:
+    core = kubernetes.client.CoreV1Api(kubernetes.config.new_client_from_config(kubeconfig))
+    known: set[str] = set()
+    while not stop.wait(0.2):
+        with contextlib.suppress(ApiException, HTTPError):
+            answer = core.list_pod_for_all_namespaces(field_selector="spec.nodeName=", _preload_content=False)
+            pods = {pod["metadata"]["uid"]: pod for pod in json.loads(answer.data)["items"]}
+            for uid in known & pods.keys():
+                _bind(core, pods[uid])
+            known = set(pods)
+
+
+def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:
+    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+    with contextlib.suppress(ApiException):  # it is gone, or bound
+        if pod["spec"].get("schedulingGates"):
+            core.patch_namespaced_pod(name, namespace, [{"op": "remove", "path": "/spec/schedulingGates"}])
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": next(NODES)}}
+        core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)

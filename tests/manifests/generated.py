@@ -214,10 +214,8 @@ def _refusal(namespace: Namespace, template: Json) -> Json | None:
 def _take_out(template: Json, path: str) -> bool:
     """Whether what the server names was there, and is not any more; the object that lacks a field goes whole."""
     keys: list[Any] = [int(each) if each.isdigit() else each for each in re.findall(r"[^.\[\]]+", path)]
-    for prefix in (["spec", "template"], []):
-        if keys[:len(prefix)] == prefix:
-            keys = keys[len(prefix):]
-            break
+    if keys[:2] == ["spec", "template"]:
+        keys = keys[2:]
     places: list[tuple[Any, Any]] = []
     there: Any = template
     for key in keys:

@@ -63,8 +63,7 @@ class Trip:
         self.template = copy.deepcopy(manifest.template)
         metadata = self.template.setdefault("metadata", {})
         metadata["labels"] = {**(metadata.get("labels") or {}), TRIP: str(number)}
-        names = self.template["spec"]["containers"][0]
-        self.container, self.image = names["name"], names["image"]
+        self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def go(self) -> list[str]:
         """What was broken, the first of it. Raises Discarded."""
@@ -143,6 +142,9 @@ class Trip:
         for result in (self._check(**params), self._roll(**params)):
             if result["changed"] or result["steps"]:
                 raise Broken(f"{what}: it has changed something: {_line(result['steps'])}")
+            wrote = {method for method, count in result["requests"].items() if count} - {"GET"}
+            if wrote and not {"template", "definition"} & params.keys():  # whose dry runs are no writes
+                raise Broken(f"{what}: it has sent {', '.join(wrote)}")
         if self._object()["metadata"]["generation"] != before:
             raise Broken(f"{what}: it has written")
 
@@ -197,7 +199,7 @@ class Trip:
     def _definition(self, template: Json, with_selector: bool = False) -> Json:
         """A whole manifest; a successor has another name and another selector, which the task finds."""
         labels = template["metadata"]["labels"]
-        metadata = {"creationTimestamp": None, "labels": {key: value for key, value in labels.items() if len(key) < 60}}
+        metadata = {"creationTimestamp": None, "labels": dict(labels)}
         spec = {"replicas": REPLICAS, "template": template}
         if with_selector or self.kind == "Deployment":
             metadata["name"] = self.name
@@ -282,11 +284,12 @@ def _bare(template: Json) -> Json:
 
 
 def _merged(value: Any) -> Any:
-    """What a strategic merge leaves alone: the order of a list's entries is its own affair, and a policy that was there stays."""
+    """What a strategic merge is to bring: it puts variables of one name beside each other, and a policy that was there stays."""
     if isinstance(value, list):
-        return sorted(map(_merged, value), key=_canonical) if value and isinstance(value[0], dict) else value
+        return [_merged(each) for each in value]
     if isinstance(value, dict):
-        return {field: _merged(each) for field, each in value.items() if field != "imagePullPolicy"}
+        return {field: sorted(each, key=_canonical) if field == "env" else _merged(each) for field, each in value.items()
+                if field != "imagePullPolicy"}
     return value
 
 

@@ -32,6 +32,8 @@ TRIP = "baton.test/trip"
 PRIORITY_CLASSES = {"baton-test-high": 1000}
 RUNTIME_CLASSES = ("baton-test-sandbox",)
 ACCOUNT = "runner"
+#: Lists in which a merge puts the entries that it cannot tell apart beside each other.
+UNORDERED = ("env", "ports", "hostAliases", "imagePullSecrets", "topologySpreadConstraints")
 #: Seconds without progress: nothing here takes as long.
 DEADLINE = 40
 
@@ -284,11 +286,11 @@ def _bare(template: Json) -> Json:
 
 
 def _merged(value: Any) -> Any:
-    """What a strategic merge is to bring: it puts variables of one name beside each other, and a policy that was there stays."""
+    """What a strategic merge is to bring: it puts ports of one number beside each other, and a policy that was there stays."""
     if isinstance(value, list):
         return [_merged(each) for each in value]
     if isinstance(value, dict):
-        return {field: sorted(each, key=_canonical) if field == "env" else _merged(each) for field, each in value.items()
+        return {field: sorted(each, key=_canonical) if field in UNORDERED else _merged(each) for field, each in value.items()
                 if field != "imagePullPolicy"}
     return value
 

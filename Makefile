@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit sanity integration faults-sample manifests-sample node-sample molecule
+TIERS := lint unit sanity integration faults-sample manifests-sample histories-sample node-sample molecule
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -50,6 +50,7 @@ test-sanity: ## ansible-test sanity
 test-integration: ## pytest tests/integration: on the embedded cluster
 test-faults-sample: ## Two points of each series of test-faults, always the same ones: 3 minutes
 test-manifests-sample: ## Some of test-manifests, always the same ones: 90 seconds
+test-histories-sample: ## The first seeds of test-histories: a minute
 test-node-sample: ## The short part of test-node
 test-molecule: ## The role image_bump on the embedded cluster, and on kind where there is a Docker engine
 $(TIERS:%=test-%): test-%: .venv/ready
@@ -62,6 +63,10 @@ test-faults: .venv/ready ## A kill at every write, a fault at every request; kub
 .PHONY: test-manifests
 test-manifests: .venv/ready ## Pod templates as public projects write them, and generated ones, rolled in every way: 20 minutes
 	@.venv/bin/python tests/run.py manifests
+
+.PHONY: test-histories
+test-histories: .venv/ready ## Random tasks, killed at random writes, with other hands between them: 500 histories, 20 minutes
+	@.venv/bin/python tests/run.py histories
 
 .PHONY: test-node
 test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 25 minutes

@@ -1,0 +1,131 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make test-histories`: random histories on a real API server, of every kind, with an observer that looks on.
+
+    .venv/bin/python tests/histories [--seeds A-B] [--workers N] [--simulated N] [--record]
+
+Each seed makes the same few histories again. Of one that fails the deeds are told, and what came of each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import datetime
+import logging
+import sys
+import time
+import traceback
+import typing as t
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration", "tests/unit")]
+
+import embedded  # noqa: E402
+import hypothesis  # noqa: E402
+from history import Ended, History, Json  # noqa: E402
+from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
+from real import RealWorld  # noqa: E402
+from simulated import SimulatedWorld  # noqa: E402
+
+#: Histories of one seed, and deeds of one history.
+HISTORIES, DEEDS = 6, 7
+DOCUMENT = ROOT / "docs" / "faults.md"
+#: The table that has a row of each run that was recorded ends before this heading.
+NEXT_HEADING = "\n## What this shows about kubectl"
+
+Done = collections.Counter[str]
+
+
+def play(world: t.Callable[[], t.Any], seed: int, histories: int) -> tuple[int, Done, str]:
+    """Make the histories of a seed: the seed, how many there were and what was done in them, and how one has failed."""
+    done: Done = collections.Counter()
+
+    class Counted(History):
+        def __init__(self) -> None:
+            super().__init__()
+            self.world = world()
+
+        def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
+            ended = super()._run(params, death, hurry)
+            done[f"{params.get('state', 'updated')}, {ended.how}"] += 1
+            return ended
+
+        def teardown(self) -> None:
+            try:
+                super().teardown()
+                done["histories"] += 1
+            finally:
+                self.world.close()
+
+    settings = hypothesis.settings(max_examples=histories, stateful_step_count=DEEDS, deadline=None, database=None,
+                                   phases=[hypothesis.Phase.generate], report_multiple_bugs=False,
+                                   suppress_health_check=list(hypothesis.HealthCheck))
+    try:
+        run_state_machine_as_test(hypothesis.seed(seed)(Counted), settings=settings)
+    except Exception:
+        return seed, done, traceback.format_exc()
+    return seed, done, ""
+
+
+def play_really(kubeconfig: str, seed: int) -> tuple[int, Done, str]:
+    """The same on the real cluster; in a process of its own."""
+    for name in ("kubernetes", "urllib3"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return play(lambda: RealWorld(kubeconfig, f"history-{seed}"), seed, HISTORIES)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/histories", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", default="1-8", metavar="A-B", help="which seeds (default: 1-8)")
+    parser.add_argument("--workers", type=int, default=4, metavar="N", help="seeds played at the same time (default: 4)")
+    parser.add_argument("--simulated", type=int, metavar="N", help="in the simulated cluster instead, N histories for each seed")
+    parser.add_argument("--record", action="store_true", help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
+    options = parser.parse_args()
+    first, _dash, last = options.seeds.partition("-")
+    seeds, began = range(int(first), int(last or first) + 1), time.monotonic()
+    with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
+        if options.simulated:
+            done, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated) for seed in seeds)
+        else:
+            with embedded.up("histories") as cluster:
+                done, failed = gather(pool.submit(play_really, cluster.kubeconfig, seed) for seed in seeds)
+    minutes = (time.monotonic() - began) / 60
+    print("\n".join(f"{count:6} {each}" for each, count in sorted(done.items())))
+    print(f"{done['histories']} histories of {len(seeds)} seeds in {minutes:.1f} minutes; failed: {', '.join(failed) or 'none'}")
+    if options.record:
+        record(options, done, failed)
+    return 1 if failed or not done["histories"] else 0
+
+
+def gather(futures: t.Iterable[concurrent.futures.Future[tuple[int, Done, str]]]) -> tuple[Done, list[str]]:
+    """What was done in all, and the seeds that have failed, told as they come."""
+    done: Done = collections.Counter()
+    failed: list[str] = []
+    for future in concurrent.futures.as_completed(list(futures)):
+        seed, those, failure = future.result()
+        done += those
+        if failure:
+            failed.append(str(seed))
+            print(f"seed {seed}:\n{failure}", flush=True)
+        print(f"seed {seed} {'FAILED' if failure else 'passed'}, {done['histories']} histories", file=sys.stderr, flush=True)
+    return done, sorted(failed)
+
+
+def record(options: argparse.Namespace, done: Done, failed: list[str]) -> None:
+    """Add a row to the document's table of runs."""
+    killed = sum(count for each, count in done.items() if each.endswith("killed"))
+    tasks = done.total() - done["histories"]
+    cells = [datetime.datetime.now(datetime.UTC).date(), "simulated" if options.simulated else "real", options.seeds,
+             done["histories"], tasks, killed, ", ".join(failed) or "none"]
+    row = f"| {' | '.join(map(str, cells))} |"
+    head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
+    DOCUMENT.write_text(f"{head.rstrip()}\n{row}\n{heading}{rest}", "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

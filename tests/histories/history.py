@@ -1,0 +1,295 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A history that nobody thought of: tasks with random options, killed at random writes, and other hands between them.
+
+It knows nothing of how an update works, only what is promised (docs/how-it-works.md): what holds while a task is at work is
+looked at by the world (World), what holds afterwards is asked for here. At its end one undisturbed task must leave what it was
+asked for and nothing else.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import typing as t
+
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+Json = dict[str, t.Any]
+
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
+IMAGES = st.integers(1, 4).map("myimage:v{}".format)
+#: Options that change the way, and never the goal.
+WAYS = st.fixed_dictionaries({}, optional={
+    "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
+    "revision_history_limit": st.sampled_from([0, 1, 10]), "min_ready_seconds": st.sampled_from([0, 1]),
+})
+#: Options with which a task ends before the update does.
+HALTS = st.one_of(st.just({}), st.just({}), st.just({}), st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}),
+                  st.fixed_dictionaries({"max_steps": st.integers(1, 8)}))
+#: Before or after which of its writes the client dies; it lives where it has not so many.
+DEATHS = st.one_of(st.none(), *[st.tuples(st.integers(1, most), st.booleans()) for most in (6, 14, 24)])
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a task ended."""
+
+    #: "done", "killed" or "refused".
+    how: str
+    #: What the module returned.
+    result: Json = dataclasses.field(default_factory=dict)
+    #: What it was refused with, for people.
+    message: str = ""
+
+
+class World(t.Protocol):
+    """Where a history takes place."""
+
+    #: Whether it has all kinds at once.
+    can_migrate: bool
+
+    def close(self) -> None:
+        """It is not needed any more."""
+
+    def create(self, kind: str, replicas: int) -> None:
+        """The controller foo with that many pods, all available."""
+
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
+        """Run the module. It fails a test where fewer pods than the floor were ready, or one was without a controller."""
+
+    def check(self, params: Json) -> Ended:
+        """The same in check mode."""
+
+    def comes_to_rest(self) -> None:
+        """Return when nothing changes any more by itself."""
+
+    def names(self, kind: str) -> list[str]:
+        """The controllers of that kind, but for those that another one controls."""
+
+    def look(self, kind: str, name: str) -> Json | None:
+        """A controller as the API server shows it."""
+
+    def pods(self) -> list[tuple[str, str, bool]]:
+        """Of each pod that is not terminating the name of whose it is in the end, its image, and whether it is ready."""
+
+    def scale(self, kind: str, name: str, replicas: int) -> None: ...
+
+    def delete_pod(self, index: int) -> None: ...
+
+    def edit(self, kind: str, name: str, text: str) -> None:
+        """Somebody changes a variable in the template."""
+
+    def unmark(self, kind: str, name: str) -> None:
+        """Somebody removes every annotation."""
+
+    def autoscale(self, kind: str, name: str) -> None:
+        """An autoscaler that has no wish of its own."""
+
+    def autoscaler(self) -> Json | None:
+        """What it asks for, and its annotations."""
+
+    def leftovers(self) -> list[str]:
+        """What no task leaves: Leases that are held."""
+
+
+class History(RuleBasedStateMachine):
+    """One history; a subclass says in which world."""
+
+    world: World
+    #: Whether it has ended in the middle.
+    has_failed = True
+
+    @initialize(kind=st.sampled_from(KINDS), replicas=st.integers(1, 4))
+    def begin(self, kind: str, replicas: int) -> None:
+        self.kind, self.name = kind, "foo"
+        #: The sizes that may be right; several where somebody has scaled in the middle of an update.
+        self.sizes = {replicas}
+        #: The last task, where the update that it made or went on with has not ended.
+        self.pending: Json | None = None
+        #: Whether somebody has done something that allows for fewer pods than promised.
+        self.is_disturbed = False
+        self.scaler: Json | None = None
+        self.is_migrating = self.has_given_up = self.is_unmarked = self.has_failed = False
+        self.world.create(kind, replicas)
+
+    # Tasks
+
+    @rule(image=IMAGES, way=WAYS, halt=HALTS, death=DEATHS, hurry=st.booleans())
+    def update(self, image: str, way: Json, halt: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
+        self._run({"image": image, **way, **halt}, death, hurry)
+
+    @precondition(lambda self: self.kind != "Deployment" and not self.is_migrating)
+    @rule(image=IMAGES, name=st.sampled_from(["two", "three"]), death=DEATHS)
+    def update_to_another_name(self, image: str, name: str, death: tuple[int, bool] | None) -> None:
+        self._run({"image": image, "next_name": name}, death)
+
+    @rule(way=WAYS, death=DEATHS, hurry=st.booleans())
+    def roll_back(self, way: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
+        self._run({"state": "rolled_back", **way}, death, hurry)
+
+    @rule(revision=st.integers(1, 3), death=DEATHS)
+    def back_to_a_revision(self, revision: int, death: tuple[int, bool] | None) -> None:
+        self._run({"state": "rolled_back", "to_revision": revision}, death)
+
+    @rule(death=DEATHS)
+    def restart(self, death: tuple[int, bool] | None) -> None:
+        self._run({"state": "restarted"}, death)
+
+    @precondition(lambda self: self.kind == "ReplicationController" and self.world.can_migrate)
+    @rule(death=DEATHS)
+    def migrate(self, death: tuple[int, bool] | None) -> None:
+        self._run({"state": "migrated", "to_kind": "Deployment"}, death)
+
+    @precondition(lambda self: self.pending)
+    @rule(death=DEATHS)
+    def same_task_again(self, death: tuple[int, bool] | None) -> None:
+        self._run(t.cast(Json, self.pending), death)
+
+    # Other hands
+
+    @rule(replicas=st.integers(1, 5))
+    def scale(self, replicas: int) -> None:
+        if self.world.look(self.kind, self.name):
+            self.sizes = self.sizes | {replicas} if self.pending else {replicas}
+            self.world.scale(self.kind, self.name, replicas)
+            self.is_disturbed = True
+
+    @rule(index=st.integers(0, 9))
+    def delete_pod(self, index: int) -> None:
+        self.world.delete_pod(index)
+
+    @rule(text=st.sampled_from(["a", "b & c", "ü"]))
+    def edit(self, text: str) -> None:
+        if self.world.look(self.kind, self.name):
+            self.world.edit(self.kind, self.name, text)
+            self.is_disturbed = self.is_disturbed or self.kind == "Deployment"
+
+    @precondition(lambda self: self.pending)
+    @rule()
+    def unmark(self) -> None:
+        if self.world.look(self.kind, self.name):
+            self.world.unmark(self.kind, self.name)
+            self.is_unmarked = True
+
+    @precondition(lambda self: not self.scaler)
+    @rule()
+    def autoscale(self) -> None:
+        if self.world.look(self.kind, self.name) and not self.pending:
+            self.world.autoscale(self.kind, self.name)
+            self.scaler = copy.deepcopy(self.world.autoscaler())
+
+    # What is promised
+
+    def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
+        """Run a task, look at its way, and keep what is pending after it."""
+        params = {"name": self.name, "kind": self.kind, **params}
+        self.has_failed = True  # until it is known better
+        if not hurry or self.is_disturbed:
+            self.world.comes_to_rest()
+            self.is_disturbed = False
+        planned = None if death or hurry else self.world.check(params)
+        size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
+        ended = self.world.task(params, death, 0 if hurry else size - _unavailable(params, self.kind, max(self.sizes)))
+        note(f"  {ended.how} {ended.message}")
+        if planned:
+            assert planned.how == ended.how, f"planned: {planned.how}, {planned.message}; done: {ended.how}, {ended.message}"
+            if ended.how == "done":
+                told = [steps(each.result) for each in (planned, ended)]
+                assert told[0] == told[1], f"check mode plans {told[0]}, and what is done is {told[1]}"
+        assert "faster than" not in ended.message, ended.message
+        self._note(params, ended)
+        self.has_failed = False
+        return ended
+
+    def _note(self, params: Json, ended: Ended) -> None:
+        """Who is there now, and whether an update is pending."""
+        is_migration = params.get("state") == "migrated"
+        self.is_migrating = (is_migration or self.is_migrating) and ended.how != "done"
+        # Of a migration that was given up before a pod had moved an empty ReplicaSet stays, which another task does not know.
+        self.has_given_up = not is_migration and (self.has_given_up or (self.pending or {}).get("state") == "migrated")
+        if ended.how == "done":
+            phase = ended.result["rollout"]["phase"]
+            self.pending = None if phase == "complete" else params
+            if not self.pending:
+                self.kind = "Deployment" if params.get("state") == "migrated" else self.kind
+                names = self.world.names(self.kind)
+                assert len(names) == 1, f"{ended.message}, and these are left: {names}"
+                self.name = names[0]
+                self.world.comes_to_rest()
+                image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
+                others = [pod for pod in self.world.pods() if pod[:2] != (self.name, image)]
+                assert not others, f"{self.name} has {image}, and these pods are there: {others}"
+        elif ended.how == "killed":
+            self.pending = params
+
+    def teardown(self) -> None:
+        """One undisturbed task leaves what it was asked for, and nothing else."""
+        if self.has_failed:
+            return
+        if self.pending:
+            ended = self._run(self.pending, None)
+            if self.pending or ended.how != "done":
+                ended = self._run({"state": "rolled_back"}, None)
+        wish = {"name": self.name, "image": "myimage:last"}
+        if self.kind == "ReplicaSet" and self.name != "foo":
+            wish["next_name"] = "last"  # its selector has the label of the update that made it, and cannot be changed
+        ended = self._run(wish, None)
+        if self.is_unmarked and ended.how == "refused":
+            assert "Next:" in ended.message, ended.message
+            return  # what is known no more is asked of whoever has removed it
+        assert ended.how == "done" and not self.pending, f"the last task: {ended.how} {ended.message}"
+        self.world.comes_to_rest()
+        again = self._run(wish, None)
+        assert not again.result["changed"], "the last task changes something again"
+        self._is_as_asked_for("myimage:last")
+
+    def _is_as_asked_for(self, image: str) -> None:
+        left = {kind: names for kind in KINDS if (names := self.world.names(kind))}
+        if self.has_given_up and self.kind == "ReplicationController":
+            left.pop("ReplicaSet", None)
+        assert left == {self.kind: [self.name]}, f"these are left: {left}"
+        item = t.cast(Json, self.world.look(self.kind, self.name))
+        size, template = item["spec"]["replicas"], item["spec"]["template"]
+        assert size in self.sizes, f"{size} replicas instead of {self.sizes}"
+        assert _image(item) == image
+        assert "priorityClassName" not in template["spec"], "the template is closed"
+        marks = {each for each in item["metadata"].get("annotations") or {} if "/" in each}
+        assert marks <= {"baton.kubernetes/last-rollout", "deployment.kubernetes.io/revision"}, f"marks are left: {marks}"
+        assert sorted(self.world.pods()) == [(self.name, image, True)] * size
+        assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), "the autoscaler is not what it was"
+        assert not self.world.leftovers()
+
+
+def _image(item: Json) -> str:
+    return item["spec"]["template"]["spec"]["containers"][0]["image"]
+
+
+def steps(result: Json) -> list[tuple[t.Any, ...]]:
+    """What was done, as far as two runs that go the same way have it in common: sizes between two other steps by their ends.
+
+    The name of a ControllerRevision has to do with the uid of its controller, which there is not yet in check mode. Sizes that the
+    server sets by itself, of a Deployment's ReplicaSets, are told as they are seen: now three in one, now each.
+    """
+    told: list[tuple[t.Any, ...]] = []
+    sizes: dict[str, t.Any] = {}
+    for step in [*result["steps"], None]:
+        if step and step["action"] == "scale":
+            if "Deployment" in {each["kind"] for each in result["steps"]}:
+                continue
+            sizes[step["name"]] = step["to"]
+            continue
+        told += sorted((("scale", name, to) for name, to in sizes.items()))
+        sizes = {}
+        if step:
+            told.append((step["action"], str(step["kind"]), "" if step["kind"] == "ControllerRevision" else step["name"]))
+    return told
+
+
+def _unavailable(params: Json, kind: str, size: int) -> int:
+    """How many pods may be missing; a Deployment's own setting is a quarter, rounded down, and a surge of 0 asks for one."""
+    value = params.get("max_unavailable", "25%" if kind == "Deployment" else 0)
+    return size * int(value.rstrip("%")) // 100 if isinstance(value, str) else value

@@ -1,0 +1,132 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Histories on a real API server: the module's work in this process, killed between two of its requests."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from history import Ended, Json
+from kubernetes.client.exceptions import ApiException
+from namespace import Killed, Namespace, dies, is_ready, manifest, owner, role
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+#: Seconds without a change until the namespace counts as being at rest, and after which it is not waited for any longer.
+QUIET, LONGEST = 0.4, 30.0
+RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
+             "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets", "Deployment": "/apis/apps/v1/namespaces/{}/deployments"}
+SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+
+
+class RealWorld:
+    """A namespace of a real cluster."""
+
+    can_migrate = True
+
+    def __init__(self, kubeconfig: str, title: str) -> None:
+        self.namespace = Namespace(kubeconfig, title)
+        self.namespace.allow(role("baton-migration"), "baton-migration")
+        self._orphaned: set[str] = set()
+
+    def close(self) -> None:
+        self.namespace.delete()
+
+    def create(self, kind: str, replicas: int) -> None:
+        self.namespace.create_any(kind, manifest(replicas))
+        self.comes_to_rest()
+
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
+        with self.namespace.observer() as observer:
+            try:
+                result = self.namespace.roll(kill=dies(*death) if death else None, progress_deadline=60, timeout=180, **params)
+            except Killed:
+                ended = Ended("killed")
+            except RolloutError as error:
+                ended = Ended("refused", error.progress, error.message)
+            else:
+                ended = Ended("done", result, result["msg"])
+        assert observer.fewest_ready >= floor, f"{observer.fewest_ready} pods ready instead of {floor}"
+        return ended
+
+    def check(self, params: Json) -> Ended:
+        try:
+            result = self.namespace.check(progress_deadline=60, timeout=180, **params)
+        except RolloutError as error:
+            return Ended("refused", error.progress, error.message)
+        return Ended("done", result, result["msg"])
+
+    def comes_to_rest(self) -> None:
+        """All controllers have the pods that they ask for, or nothing has moved for a while."""
+        end, before, since = time.monotonic() + LONGEST, None, time.monotonic()
+        while time.monotonic() < end:
+            items = [item for kind in RESOURCES for item in self._items(kind)]
+            now = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for item in [*items, *self._pods()])
+            if now != before:
+                before, since = now, time.monotonic()
+            elif time.monotonic() - since > QUIET and all(map(_is_settled, items)):
+                return
+            time.sleep(0.05)
+
+    def names(self, kind: str) -> list[str]:
+        return sorted(item["metadata"]["name"] for item in self._items(kind) if not item["metadata"].get("ownerReferences"))
+
+    def look(self, kind: str, name: str) -> Json | None:
+        return next((item for item in self._items(kind) if item["metadata"]["name"] == name), None)
+
+    def pods(self) -> list[tuple[str, str, bool]]:
+        of = {item["metadata"]["uid"]: item for kind in RESOURCES for item in self._items(kind)}
+
+        def whose(uid: str) -> str:
+            item = of.get(uid)
+            return "" if item is None else whose(owner(item)) if owner(item) else item["metadata"]["name"]
+
+        return [(whose(owner(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()]
+
+    def scale(self, kind: str, name: str, replicas: int) -> None:
+        self._patch(kind, name, {"spec": {"replicas": replicas}})
+
+    def delete_pod(self, index: int) -> None:
+        if pods := sorted(self._pods(), key=lambda pod: pod["metadata"]["name"]):
+            with contextlib.suppress(ApiException):
+                self.namespace.remove(pods[index % len(pods)]["metadata"]["name"], "pods")
+
+    def edit(self, kind: str, name: str, text: str) -> None:
+        self._patch(kind, name, {"spec": {"template": {"spec": {"containers": [
+            {"name": "web", "env": [{"name": "TEXT", "value": text}]}]}}}})
+
+    def unmark(self, kind: str, name: str) -> None:
+        self._patch(kind, name, {"metadata": {"annotations": None}})
+
+    def autoscale(self, kind: str, name: str) -> None:
+        version = "v1" if kind == "ReplicationController" else "apps/v1"
+        self.namespace._call("POST", SCALERS.format(self.namespace.name), {
+            "metadata": {"name": "scaler"}, "spec": {
+                "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": name}, "minReplicas": 1, "maxReplicas": 9}})
+
+    def autoscaler(self) -> Json | None:
+        items = self.namespace._call("GET", SCALERS.format(self.namespace.name))["items"]
+        return {"spec": items[0]["spec"], "annotations": items[0]["metadata"].get("annotations")} if items else None
+
+    def leftovers(self) -> list[str]:
+        leases = self.namespace._call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases")["items"]
+        return [item["metadata"]["name"] for item in leases if item["spec"].get("holderIdentity")]
+
+    def _items(self, kind: str) -> list[Json]:
+        return self.namespace._call("GET", RESOURCES[kind].format(self.namespace.name))["items"]
+
+    def _pods(self) -> list[Json]:
+        return self.namespace.pods()
+
+    def _patch(self, kind: str, name: str, body: Json) -> None:
+        path = f"{RESOURCES[kind].format(self.namespace.name)}/{name}"
+        self.namespace._call("PATCH", path, body, "application/strategic-merge-patch+json")
+
+
+def _is_settled(item: Json) -> bool:
+    """Whether its own controller has seen it as it is, and its pods are ready as far as it goes on by itself."""
+    status = item.get("status") or {}
+    return (status.get("observedGeneration", 0) >= item["metadata"]["generation"]
+            and (status.get("replicas", 0) == status.get("readyReplicas", 0)))

@@ -1,0 +1,182 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Histories in the model of a cluster that check mode has: thousands of them in a minute. There are no autoscalers in it."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import typing as t
+
+from builders import rc
+from clusters import Cluster
+from history import Ended, Json
+from namespace import Killed
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+
+STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
+
+
+class Looked(Cluster):
+    """A model whose pods are looked at after each of its moves; its client may die before or after one of its writes."""
+
+    def __init__(self, kind: Kind, replicas: int) -> None:
+        super().__init__()
+        self.kind = kind
+        item = {**rc(replicas=replicas), "kind": str(kind)}
+        if kind is not Kind.REPLICATION_CONTROLLER:
+            item["spec"] = {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}
+        if kind is Kind.DEPLOYMENT:
+            item["spec"] |= {"strategy": STRATEGY}
+            item["status"] = {}
+            self.cluster = SimulatedDeployments([item], [])
+        else:
+            self.cluster = SimulatedCluster([item], kind)
+        self.happens = self.settle
+        self.settle()
+        self.death: tuple[int, bool] | None = None
+        self.fewest_ready = 10**9
+
+    @property
+    def controllers_and_pods(self) -> SimulatedCluster:
+        return self.cluster.sets if self.kind is Kind.DEPLOYMENT else self.cluster
+
+    def settle(self) -> None:
+        while moves := self.cluster.moves():
+            self.cluster.make(moves[0])
+            self.looked()
+
+    def looked(self) -> None:
+        pods = self.controllers_and_pods.pods
+        self.fewest_ready = min(getattr(self, "fewest_ready", 0), sum(pod.ready for pod in pods))
+        assert all(pod.owner for pod in pods), "a pod without a controller"
+
+    def items(self, kind: Kind | None = None) -> list[Json]:
+        those = self.cluster if kind in (None, self.kind) else self.controllers_and_pods
+        return list(copy.deepcopy(those.items).values())
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        return self.cluster.revisions(uids)
+
+    def find(self, kind: str, name: str) -> Json | None:
+        return self.cluster.find(kind, name)
+
+    def write(self, write: t.Any) -> bool:
+        number, after = self.death or (0, False)
+        if len(self.tries) + 1 == number and not after:
+            raise Killed
+        landed = super().write(write)
+        self.looked()
+        if len(self.tries) == number:
+            raise Killed
+        return landed
+
+    def hand_over(self, write: t.Any, may_go_on: t.Callable[[], bool]) -> int:
+        return sum(self.write(dataclasses.replace(write, pods=(pod,))) for pod in write.pods)
+
+
+class SimulatedWorld:
+    """A World (history.py) in memory."""
+
+    can_migrate = False
+
+    def close(self) -> None:
+        return
+
+    def create(self, kind: str, replicas: int) -> None:
+        self.gateway = Looked(Kind(kind), replicas)
+
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
+        gateway = self.gateway
+        gateway.tries, gateway.death, gateway.fewest_ready = [], death, 10**9
+        try:
+            ended = self._ended(params, lambda request: gateway.run(request))
+        except Killed:
+            ended = Ended("killed")
+        gateway.death = None
+        assert gateway.fewest_ready >= floor, f"{gateway.fewest_ready} pods ready instead of {floor}"
+        return ended
+
+    def check(self, params: Json) -> Ended:
+        return self._ended(params, lambda request: driver.simulate(choose(request), request, self.gateway))
+
+    def comes_to_rest(self) -> None:
+        self.gateway.settle()
+
+    def names(self, kind: str) -> list[str]:
+        those = self._items(kind)
+        return sorted(name for name, item in those.items() if not item["metadata"].get("ownerReferences"))
+
+    def look(self, kind: str, name: str) -> Json | None:
+        return self._items(kind).get(name)
+
+    def pods(self) -> list[tuple[str, str, bool]]:
+        owners = {item["metadata"]["uid"]: item for item in self.gateway.controllers_and_pods.items.values()}
+        found = []
+        for pod in self.gateway.controllers_and_pods.pods:
+            item = owners.get(pod.owner)
+            image = dict(pod.labels) and item and item["spec"]["template"]["spec"]["containers"][0]["image"]
+            of = item and next((each["name"] for each in item["metadata"].get("ownerReferences") or ()), item["metadata"]["name"])
+            found.append((of or "", image or "", pod.ready))
+        return found
+
+    def scale(self, kind: str, name: str, replicas: int) -> None:
+        self._change(kind, name, lambda spec: spec.update(replicas=replicas))
+
+    def delete_pod(self, index: int) -> None:
+        pods = self.gateway.controllers_and_pods.pods
+        if pods:
+            del pods[index % len(pods)]
+
+    def edit(self, kind: str, name: str, text: str) -> None:
+        env = [{"name": "TEXT", "value": text}]
+        self._change(kind, name, lambda spec: spec["template"]["spec"]["containers"][0].update(env=env))
+
+    def unmark(self, kind: str, name: str) -> None:
+        item = copy.deepcopy(self._items(kind)[name])
+        item["metadata"].pop("annotations", None)
+        if kind == "Deployment":
+            self.gateway.cluster.items[name] = item
+        else:
+            self.gateway.cluster._store(name, item)
+
+    def autoscale(self, kind: str, name: str) -> None:
+        return
+
+    def autoscaler(self) -> Json | None:
+        return None
+
+    def leftovers(self) -> list[str]:
+        return []
+
+    def _items(self, kind: str) -> dict[str, Json]:
+        if kind == self.gateway.kind:
+            return self.gateway.cluster.items
+        return self.gateway.cluster.sets.items if (kind, self.gateway.kind) == ("ReplicaSet", "Deployment") else {}
+
+    def _change(self, kind: str, name: str, change: t.Callable[[Json], None]) -> None:
+        item = copy.deepcopy(self._items(kind)[name])
+        change(item["spec"])
+        item["metadata"]["generation"] = item["metadata"].get("generation", 1) + 1
+        if kind == "Deployment":
+            self.gateway.cluster.items[name] = item
+        else:
+            self.gateway.cluster._store(name, item)
+
+    @staticmethod
+    def _ended(params: Json, run: t.Callable[[t.Any], Json]) -> Ended:
+        try:
+            result = run(request_from({"namespace": "default", **params}))
+        except RolloutError as error:
+            return Ended("refused", error.progress, error.message)
+        return Ended("done", result, result["msg"])
+
+

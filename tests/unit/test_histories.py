@@ -1,0 +1,21 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Random histories in the simulated cluster; `tests/histories` makes the same on a real one, and more of both."""
+
+from __future__ import annotations
+
+import hypothesis
+from history import History
+from simulated import SimulatedWorld
+
+
+class Simulated(History):
+    def __init__(self):
+        super().__init__()
+        self.world = SimulatedWorld()
+
+
+TestHistories = Simulated.TestCase
+TestHistories.settings = hypothesis.settings(
+    max_examples=200, stateful_step_count=8, deadline=None, suppress_health_check=list(hypothesis.HealthCheck))

@@ -353,8 +353,7 @@ class Observer:
 
     def __exit__(self, *exception: object) -> None:
         """Return when what there is now has been seen."""
-        there = uids(self.namespace.pods())
-        eventually(lambda: there <= set(self.created) and not there & self.deleted, "the observer's view of the pods")
+        eventually(self._is_up_to_date, "the observer's view of the pods")
         self._stop.set()
         if not exception[0]:
             assert not self.errors, self.errors
@@ -364,6 +363,10 @@ class Observer:
     def new(self) -> set[str]:
         """Uids of the pods that were created while it looked."""
         return set(self.created) - self.before
+
+    def _is_up_to_date(self) -> bool:
+        there = uids(self.namespace.pods())
+        return there <= set(self.created) and not there & self.deleted
 
     def _watch(self, resource: str, version: str, take: t.Callable[[str, Json], None]) -> None:
         client = kubernetes.config.new_client_from_config(self.namespace.admin_kubeconfig)

@@ -104,9 +104,8 @@ def _gateway(params: Json, wish: Request, flow: Flow, watches_pods: bool = True)
 def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, name: str | None, with_pods: bool) -> list[Json]:
     """The rollout of one controller, or of all."""
     controllers = gateway.controllers()
-    successors = {it.name: it.partner for it in controllers.values() if it.is_successor and it.partner}
     shown = [name] if name else [each for each, it in controllers.items() if not (it.owner and it.kind.is_made_by_others)]
-    names = sorted({successors.get(each, each) for each in shown})
+    names = sorted({(each in controllers and controllers[each].primary(controllers)) or each for each in shown})
     kept = _kept(flow, wish, gateway, controllers.get(names[0]) if name and names else None)
     rollouts = []
     for each in names:

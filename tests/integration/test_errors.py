@@ -178,8 +178,8 @@ def test_next_itself_is_not_updated(namespace):
 
 
 def test_what_kubectl_left_half_way_is_named(namespace):
-    namespace.make_primary(2)
-    namespace.make_primary(1, name="foo-next", annotations={"kubectl.kubernetes.io/update-source-id": "foo"})
+    uid = namespace.make_primary(2, annotations={"kubectl.kubernetes.io/original-replicas": "2"})["metadata"]["uid"]
+    namespace.make_primary(1, name="foo-next", annotations={"kubectl.kubernetes.io/update-source-id": f"foo:{uid}"})
 
     error = refused(namespace, image="myimage:v2")
 

@@ -126,6 +126,18 @@ def test_forward_kill_back_kill_forward(namespace):
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
+def confirm_size(namespace, size, **wish):
+    """Only an annotation of the one that is left says how many there were: refused before a write, with what to type."""
+    (name,) = namespace.rcs()
+    before = namespace.rc(name)["metadata"]["generation"]
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(**wish)
+    assert f"is not certain: {name} says {size}, and the pods asked for now are " in error.value.what
+    assert f"scale rc {name} --replicas={size}" in error.value.next_command
+    assert namespace.rc(name)["metadata"]["generation"] == before
+    namespace.patch(name, {"spec": {"replicas": size}})
+
+
 def test_foo_deleted_in_the_middle_is_created_again(namespace):
     """| - | yes | next is foo's partner | handover, foo recreated first |"""
     namespace.make_primary(4)
@@ -133,6 +145,7 @@ def test_foo_deleted_in_the_middle_is_created_again(namespace):
         namespace.roll(kill=dies(6, after=True), image="myimage:v2")
     namespace.remove("foo")
     namespace.gone("foo")
+    confirm_size(namespace, 4, image="myimage:v2")
 
     namespace.roll(image="myimage:v2")
 
@@ -141,7 +154,7 @@ def test_foo_deleted_in_the_middle_is_created_again(namespace):
 
 
 def test_next_deleted_in_the_middle_loses_no_size(namespace):
-    """foo had shrunk already: the size of the beginning counts, forward and back."""
+    """foo had shrunk already: the size of the beginning counts, forward and back, once somebody confirms it."""
     namespace.make_primary(4)
     for wish in (dict(image="myimage:v2"), dict(state="rolled_back")):
         with pytest.raises(Killed):
@@ -149,7 +162,8 @@ def test_next_deleted_in_the_middle_loses_no_size(namespace):
         (successor,) = set(namespace.rcs()) - {"foo"}
         namespace.remove(successor)
         namespace.gone(successor)
-        assert namespace.rc()["spec"]["replicas"] < 4
+        assert namespace.rc()["spec"]["replicas"] < 3
+        confirm_size(namespace, 4, **wish)
 
         namespace.roll(**wish)
 

@@ -109,6 +109,11 @@ class Memory:
     step: Step | None = None
     #: The wanted template as the API server would store it, by what it was applied to.
     wanted: tuple[str, Json] | None = None
+    #: The successor's template, in the same way, and the name of the one that this task has made.
+    stored: tuple[str, Json] | None = None
+    made: str = ""
+    #: The size at the beginning, as long as it could be seen: of a controller that somebody deletes meanwhile nothing else is left.
+    size: int | None = None
     #: The ControllerRevisions of the history, or None where they have to be looked up (again).
     revisions: list[Json] | None = None
     #: Whether the history is kept: it goes on without where that is not possible.

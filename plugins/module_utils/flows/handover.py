@@ -127,6 +127,11 @@ def finish(request: Request, seen: Observed) -> Decision:
             where=request.where,
             next_command=f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml",
         )
+    # An annotation closes no template.
+    # | open | open | the mark is still on foo | annotate foo: it goes |
+    if successor and primary.has_takeover and not is_closed(primary) and not is_closed(successor):
+        return Step(Action.ANNOTATE, primary.name, patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
+                    after="updating")
     if successor is None or successor.uid != mark["uid"]:
         return _end(request, seen, primary, mark)
     _refuse_unproven(request, primary, successor)
@@ -137,8 +142,10 @@ def finish(request: Request, seen: Observed) -> Decision:
     if not primary.has_takeover or primary.images != successor.images:
         return _restore(primary, successor)
     # | closed | any | somebody has scaled foo: it would delete pods | restore its size |
-    if primary.replicas < mark["replicas"] and not (successor.is_deleting and successor.current == 0):
-        return scale(primary, mark["replicas"], Action.RESTORE)
+    # No more than there are pods for: that is why.
+    size = min(mark["replicas"], primary.current + max(successor.replicas, successor.current))
+    if primary.replicas < size and not (successor.is_deleting and successor.current == 0):
+        return scale(primary, size, Action.RESTORE)
     # | closed | open | | annotate: next is closed, with foo's mark |
     if not is_closed(successor):
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
@@ -225,24 +232,20 @@ def _give_back(request: Request, seen: Observed, primary: Controller, successor:
 
     Handed to it, the successor's pods would be too many, and the controller manager would choose which ones to delete.
     """
-    if is_closed(successor):
-        # | open | closed | pods of next's template are foo's | hand over: back to next |
-        if not successor.is_observed or seen.pods is None:
-            return Wait(f"the controller manager sees {successor.name}")
-        label = own_label(request, successor)
-        back = tuple(pod for pod in seen.pods if pod.labels.get(request.label_key) == label)
-        if step := give(back, primary.uid, primary.name, successor):
-            return step
-        # | open | closed | next has its pods | restore next: opened, without the mark |
-        if not may_open(successor, primary.uid, tuple(pod for pod in back if pod.owner)):
-            return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
-        write = patch(successor, *annotate(successor, {TAKEOVER: None}), *opening(mark["priorityClassName"]))
-        return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
-                    warning=f"somebody replaced {primary.name} when its update was almost finished; "
-                    f"the update continues from there")
-    # | open | open | the mark is still on foo | annotate foo: it goes |
-    return Step(Action.ANNOTATE, primary.name, patch(primary, *annotate(primary, {TAKEOVER: None})), before="taking over",
-                after="updating")
+    # | open | closed | pods of next's template are foo's | hand over: back to next |
+    if not successor.is_observed or seen.pods is None:
+        return Wait(f"the controller manager sees {successor.name}")
+    label = own_label(request, successor)
+    back = tuple(pod for pod in seen.pods if pod.labels.get(request.label_key) == label)
+    if step := give(back, primary.uid, primary.name, successor):
+        return step
+    # | open | closed | next has its pods | restore next: opened, without the mark |
+    if not may_open(successor, primary.uid, tuple(pod for pod in back if pod.owner)):
+        return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
+    write = patch(successor, *annotate(successor, {TAKEOVER: None}), *opening(mark["priorityClassName"]))
+    return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
+                warning=f"somebody replaced {primary.name} when its update was almost finished; "
+                f"the update continues from there")
 
 
 def _end(request: Request, seen: Observed, primary: Controller, mark: Takeover) -> Decision:
@@ -273,7 +276,7 @@ def _end(request: Request, seen: Observed, primary: Controller, mark: Takeover) 
     is_as_seen = test("/metadata/resourceVersion", primary.resource_version)
     original = {"priorityClassName": mark["priorityClassName"]} if mark["priorityClassName"] else {}
     spec = {**_without_priority(primary.template)["spec"], **original}
-    warning = "" if primary.successor_spec in (None, identity.digest(spec)) else (
+    warning = "" if primary.successor_spec in (None, seen_as({**primary.template, "spec": spec})) else (
         f"somebody applied another template to {primary.name} when its update was almost finished: {image_names(images)}. It "
         f"is updated once more; make sure that whatever applies that manifest (a GitOps controller, a pipeline) gets the new image "
         f"too")
@@ -290,6 +293,11 @@ def mark_for(request: Request, successor: Controller, desired: int, before: Json
     return {"next": successor.name, "uid": successor.uid, "label": request.label_key, "replicas": desired, "from": before,
             "request": request.fingerprint, "template": _digest(successor.template, request.label_key),
             "priorityClassName": (successor.takeover or successor.template["spec"]).get("priorityClassName")}
+
+
+def seen_as(template: Json) -> str:
+    """A hash of a successor's template as it is stored: tells whether somebody has edited it since it was seen first."""
+    return identity.digest({**template, "metadata": template.get("metadata") or {}})
 
 
 def became(fingerprint: str, controller: Controller, key: str) -> str:
@@ -323,7 +331,11 @@ def _refuse_unproven(request: Request, primary: Controller, successor: Controlle
     """The mark on the primary alone proves nothing: whoever may annotate the primary could name any controller there."""
     is_twin = (is_closed(primary) and primary.selector.items() <= successor.selector.items()
                and _digest(primary.template, "") == _digest(successor.template, ""))
-    if successor.owner or not (successor.partner == primary.name or is_twin):
+    # Whoever makes a closed one could have it name the primary: what makes pods of that label too gives none of them away.
+    takes_others = (not is_closed(primary) and not primary.has_takeover
+                    and own_label(request, primary) == own_label(request, successor))
+    is_ours = successor.is_named_for(primary.name) and (successor.partner == primary.name or is_twin)
+    if successor.owner or takes_others or not is_ours:
         raise RolloutError(
             f"the annotation {TAKEOVER} names {successor.name}, which is not the successor in this update: its own "
             f"annotations do not name {primary.name}", where=request.where,

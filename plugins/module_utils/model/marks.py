@@ -5,7 +5,7 @@
 """What is kept on objects: the one place that knows the keys of annotations and labels, and reads what they hold. Pure.
 
 Reading raises nothing: what is missing, or cannot be read, is None; of a record, which has no fixed fields, it is {}.
-What may be believed is not decided here.
+What may be believed is not decided here. Anybody may have written it: a text of any length, JSON of any depth.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ NOT_COPIED = (*MARKS, LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configur
 #: What `kubectl rolling-update` (before 1.18) leaves on the old and on the new controller when it is interrupted.
 KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
 KUBECTL_SOURCE = "kubectl.kubernetes.io/update-source-id"
+KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
 #: Bytes of all annotations of an object, keys and values.
 ANNOTATIONS_LIMIT = 256 * 1024
 
@@ -73,7 +74,7 @@ Annotations: t.TypeAlias = "t.Mapping[str, str]"
 #: The mark of a handover: who the successor was, how many pods there are, what its template asks for when it is open.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str, "template": str,
-    "priorityClassName": t.NotRequired[str | None]})
+    "priorityClassName": str | None})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +120,8 @@ class Rollout:
 class Frozen(t.TypedDict):
     """What an autoscaler had before it was frozen."""
 
-    behavior: t.Any
-    minReplicas: t.Any
+    behavior: Json | None
+    minReplicas: int | None
 
 
 class Kept(t.TypedDict):
@@ -186,18 +187,18 @@ def has_takeover(annotations: Annotations) -> bool:
 
 def takeover(annotations: Annotations) -> Takeover | None:
     """The mark of the handover in progress; None where there is none, or any part of it is not what it should be."""
-    mark = _mapping(annotations.get(TAKEOVER)) or {}
+    mark = {"priorityClassName": None, **(_mapping(annotations.get(TAKEOVER)) or {})}
     is_text = all(isinstance(mark.get(field), str) for field in ("next", "uid", "label", "request", "template"))
-    priority = mark.get("priorityClassName")
-    images = mark.get("from")
-    is_whole = (is_text and isinstance(images, dict) and all(isinstance(image, str) for image in images.values())
-                and _is_size(mark.get("replicas")) and (priority is None or isinstance(priority, str)))
+    priority = mark["priorityClassName"]
+    is_whole = (is_text and is_name(mark["next"]) and _is_images(mark.get("from")) and _is_size(mark.get("replicas"))
+                and (priority is None or (isinstance(priority, str) and is_name(priority))))
     return t.cast(Takeover, mark) if is_whole else None
 
 
 def last_rollout(annotations: Annotations) -> Json:
-    """Outcome, from, to and time of the last update, and what its flow has added, or {}."""
-    return _mapping(annotations.get(LAST_ROLLOUT)) or {}
+    """Outcome, from, to and time of the last update, and what its flow has added, or {}; without what is of another type."""
+    found = _mapping(annotations.get(LAST_ROLLOUT)) or {}
+    return {field: value for field, value in found.items() if field not in _RECORD or _RECORD[field](value)}
 
 
 def rollout(annotations: Annotations) -> Rollout | None:
@@ -236,10 +237,35 @@ def is_frozen(annotations: Annotations) -> bool:
 def frozen(annotations: Annotations) -> Frozen | None:
     """What a frozen autoscaler had before."""
     found = _mapping(annotations.get(FROZEN)) or {}
-    try:
-        return {"behavior": found["behavior"], "minReplicas": found["minReplicas"]}
-    except KeyError:
+    if not {"behavior", "minReplicas"} <= found.keys():
         return None
+    behavior, least = found["behavior"], found["minReplicas"]
+    is_typed = (behavior is None or isinstance(behavior, dict)) and (least is None or _is_size(least))
+    return {"behavior": behavior, "minReplicas": least} if is_typed else None
+
+
+def kubectl_next(annotations: Annotations) -> str:
+    """The controller that an interrupted `kubectl rolling-update` was moving the pods to, or ""."""
+    name = annotations.get(KUBECTL_NEXT, "")
+    return name if is_name(name) else ""
+
+
+def kubectl_source(annotations: Annotations) -> tuple[str, str]:
+    """Name and uid of the controller whose pods it was moving; "" where nothing says so."""
+    name, _colon, uid = annotations.get(KUBECTL_SOURCE, "").partition(":")
+    return name, uid
+
+
+def kubectl_original(annotations: Annotations) -> int | None:
+    """The size when it began."""
+    return _count(annotations.get(KUBECTL_ORIGINAL))
+
+
+def unreadable(annotations: Annotations) -> list[str]:
+    """The keys of marks that are there and do not parse."""
+    readers: dict[str, t.Callable[[Annotations], t.Any]] = {
+        DESIRED: desired, PARTNER: partner, ORIGINAL: original, PAUSED: paused, TAKEOVER: takeover, LAST_ROLLOUT: last_rollout}
+    return [key for key, read in readers.items() if key in annotations and read(annotations) in (None, {})]
 
 
 def holder(annotations: t.Mapping[str, t.Any]) -> str:
@@ -256,12 +282,12 @@ def restarted(template: Json, token: str) -> Json:
 
 def kept_revision(item: Json) -> Revision | None:
     """The template that a ControllerRevision of a history keeps."""
-    template = _mapping(fields.text(item.get("data"), "template"))
-    if not template:
+    template, number = _mapping(fields.text(item.get("data"), "template")), item.get("revision")
+    if not template or not _is_template(template) or not _is_size(number):
         return None
     owners = fields.objects(item["metadata"], "ownerReferences")
     record = last_rollout(fields.mapping(item, "metadata", "annotations"))
-    return Revision(fields.number(item, "revision"), template, fields.text(record, "time"), fields.text(record, "who"),
+    return Revision(t.cast(int, number), template, fields.text(record, "time"), fields.text(record, "who"),
                     item["metadata"]["name"], next((fields.text(it, "uid") for it in owners if it.get("controller")), ""))
 
 
@@ -301,6 +327,23 @@ def _as_text(value: t.Any) -> str:
     """JSON as a text that every encoder of JSON writes in the same bytes: no character of it has more than one spelling."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+
+
+def _is_images(value: t.Any) -> bool:
+    """Whether it may be images by container."""
+    return isinstance(value, dict) and all(isinstance(image, str) for image in value.values())
+
+
+def _is_template(value: Json) -> bool:
+    """Whether it may be a pod template: what is read of one is there, and of its type."""
+    spec = value.get("spec")
+    lists = [spec.get(field) or [] for field in ("containers", "initContainers")] if isinstance(spec, dict) else [[]]
+    if not all(isinstance(each, list) for each in lists) or not lists[0]:
+        return False
+    are_containers = all(isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("image", ""), str)
+                         for each in (*lists[0], *lists[-1]))
+    metadata = value.get("metadata", {})
+    return are_containers and isinstance(metadata, dict) and isinstance(metadata.get("labels") or {}, dict)
 
 
 def _is_size(value: t.Any) -> bool:
@@ -351,3 +394,12 @@ def _count(text: str | None) -> int | None:
     """A number of replicas, or None; JSON and the API know none above 2^31 - 1."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31
     return int(text) if text is not None and is_number else None
+
+
+def _is_text(value: t.Any) -> bool:
+    return isinstance(value, str)
+
+
+#: The fields of a record that every flow has; what else is in it, its flow reads.
+_RECORD: dict[str, t.Callable[[t.Any], bool]] = {
+    "outcome": _is_text, "from": _is_images, "to": _is_images, "time": _is_text, "who": _is_text, "request": _is_text}

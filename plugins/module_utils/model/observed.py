@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import marks
+from . import identity, marks
 from .fields import Json
 from .kinds import Kind
 from .marks import Revision
@@ -144,8 +144,26 @@ class Controller:
 
     @property
     def is_successor(self) -> bool:
-        """It was made to carry the new template of an update that has not ended."""
+        """Its annotations say that it was made to carry the new template of an update that has not ended."""
         return self.is_marked and self.last_rollout.get("outcome") == "updating"
+
+    @property
+    def hashes(self) -> list[str]:
+        """The values of labels in its selector that an update may have given it."""
+        return [value for value in self.selector.values() if identity.is_label_value(value)]
+
+    def is_named_for(self, primary: str) -> bool:
+        """Whether an update of that controller has given it its name: no annotation can, nor change what it selects by."""
+        return any(self.name == identity.successor_name(primary, value) for value in self.hashes)
+
+    def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
+        """The name of the controller whose new pods it carries, as more than its own annotations say: its name, or that one's."""
+        name = self.partner if self.is_successor and not self.owner else None
+        if name is None or self.is_named_for(name):
+            return name
+        other = controllers.get(name) if name != self.name else None
+        is_named = other is not None and other.partner == self.name and other.partner_uid in (None, self.uid)
+        return name if self.hashes and is_named else None
 
     @property
     def takeover(self) -> marks.Takeover | None:
@@ -252,6 +270,8 @@ class Observed:
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods, as far as somebody has looked.
     budgets: tuple[Json, ...] = ()
+    #: The size at the beginning, where this task has seen it before a mark that only one controller has could tell it.
+    size: int | None = None
     #: The templates that one can go back to, the newest first.
     history: tuple[Revision, ...] = ()
 

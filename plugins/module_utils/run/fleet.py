@@ -87,12 +87,15 @@ class Fleet:
     def requests(self, params: Json, gateway: KubernetesGateway) -> list[Request]:
         """One request for each controller, in the order in which they are begun.
 
-        A controller that carries the new pods of an update stands for the one that is updated. Raises RolloutError.
+        A controller that carries the new pods of an update stands for the one that is updated: that is chosen too, or gone.
+        Raises RolloutError.
         """
         wishes = {**params, "name": None, "names": None}
         controllers = gateway.controllers()
-        found = self.names or [controllers[name].partner or name if controllers[name].is_successor else name
-                               for name in sorted(gateway.names(self.label_selectors)) if name in controllers]
+        chosen = [] if self.names else [name for name in sorted(gateway.names(self.label_selectors)) if name in controllers]
+        outside = controllers.keys() - set(chosen)
+        stand_for = {name: controllers[name].primary(controllers) or name for name in chosen}
+        found = self.names or [name if primary in outside else primary for name, primary in stand_for.items()]
         requests = [request_from({**wishes, "name": name}) for name in dict.fromkeys(found)]
         if not requests:
             raise RolloutError(f"no {gateway.kind} matches {','.join(self.label_selectors)}",

@@ -651,7 +651,7 @@ def test_a_foo_that_is_gone_is_created_as_the_first_step_leaves_it(world):
 
 
 def test_a_foo_that_was_lost_half_way_is_created_for_all_of_its_pods():
-    primary = decide(UPDATE, new(1, desired=3)).write.manifest
+    primary = decide(UPDATE, new(2, desired=3)).write.manifest
 
     assert mark_of(primary)["replicas"] == primary["spec"]["replicas"] == 3
 

@@ -36,6 +36,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "HOLDER": "baton.kubernetes/holder",
         "KUBECTL_NEXT": "kubectl.kubernetes.io/next-controller-id",
         "KUBECTL_SOURCE": "kubectl.kubernetes.io/update-source-id",
+        "KUBECTL_ORIGINAL": "kubectl.kubernetes.io/original-replicas",
     }
 
 
@@ -48,7 +49,10 @@ def test_marks_are_never_copied_to_the_other_controller():
 @pytest.mark.parametrize("text, expected", [
     ('{"behavior": null, "minReplicas": 2}', {"behavior": None, "minReplicas": 2}),
     ('{"behavior": {}, "minReplicas": 2, "maxReplicas": 9, "a/b": 1}', {"behavior": {}, "minReplicas": 2}),
-    ('{"behavior": {}}', None), ("[" * 100_000, None), ('"x"', None), ("", None),
+    ('{"behavior": {}}', None), ('{"behavior": [], "minReplicas": 2}', None),
+    ('{"behavior": {}, "minReplicas": "2"}', None),
+    ('{"behavior": {}, "minReplicas": true}', None), ('{"behavior": {}, "minReplicas": -1}', None),
+    ("[" * 100_000, None), ('"x"', None), ("", None),
 ])
 def test_of_what_an_autoscaler_had_only_two_fields_are_read(text, expected):
     assert marks.frozen({marks.FROZEN: text}) == expected

@@ -125,7 +125,7 @@ MARK = {"next": SUCCESSOR, "uid": "u", "label": "l", "replicas": 3, "from": {"we
 def test_the_mark_of_a_handover_is_read_as_it_was_written(changes):
     it = controller(annotations={marks.TAKEOVER: identity.canonical({**MARK, **changes})})
 
-    assert it.takeover == {**MARK, **changes}
+    assert it.takeover == {"priorityClassName": None, **MARK, **changes}
 
 
 @pytest.mark.parametrize("changes", [
@@ -187,17 +187,26 @@ def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_
 
 V3_NAME = expected_successor(V3, controller())[0]
 RENAMED = old(0, marks={marks.TAKEOVER: identity.canonical(MARK), marks.PARTNER: None})
+def made(value, **changes):
+    """A next controller as an update with that hash makes it."""
+    return new(**{"name": f"foo-{value}", "label": value, **changes})
+
+
 SUCCESSOR_IS = {
     "nobody": (UPDATE, [rc(), rc("other")], None),
     "the one that the mark of the handover names": (V3, [RENAMED, new(3), new(name=V3_NAME)], SUCCESSOR),
     "the one that foo names, before any other": (KEPT, [old(), rc("bar"), new()], SUCCESSOR),
     "the one that the user names": (KEPT, [rc(), rc("bar"), new(name="foo-x")], "bar"),
     "the one that this request would make": (UPDATE, [rc(), rc(SUCCESSOR), new(name="foo-x")], SUCCESSOR),
-    "the one that names foo": (UPDATE, [rc(), new(name="foo-x")], "foo-x"),
-    "the one that names foo, which is gone": (UPDATE, [new(name="foo-x")], "foo-x"),
-    "the first of those that name foo": (UPDATE, [new(name="foo-y"), new(name="foo-x")], "foo-x"),
+    "the one that names foo": (UPDATE, [rc(), made("1111111111")], "foo-1111111111"),
+    "the one that names foo, which is gone": (UPDATE, [made("1111111111")], "foo-1111111111"),
+    "the first of those that name foo": (UPDATE, [made("2222222222"), made("1111111111")], "foo-1111111111"),
     "the one that names foo, though foo names one that is gone": (
-        UPDATE, [old(marks={marks.PARTNER: "gone"}), new(name="foo-x")], "foo-x"),
+        UPDATE, [old(marks={marks.PARTNER: "gone"}), made("1111111111")], "foo-1111111111"),
+    "not one that names foo and has another name": (BACK, [rc(), new(name="payments")], None),
+    "not one that names foo and has not that label in its selector": (BACK, [rc(), made("1111111111", label=LABEL)], None),
+    "not one that names foo and is another object's": (BACK, [rc(), made("1111111111", ownerReferences=[
+        {"kind": "DeploymentConfig", "name": "web", "controller": True}])], None),
     "for a rollback, not the one that this request would make": (BACK, [rc(), rc(SUCCESSOR)], None),
     "for a rollback, the one that names foo": (BACK, [rc(), new()], SUCCESSOR),
 }
@@ -213,11 +222,14 @@ def test_next_is(request_, items, expected):
 
 
 def lost(**changes):
-    return new(**{"name": "foo-lost", **changes})
+    return made("0000000000", **changes)
 
 
 @pytest.mark.parametrize("items, expected", [
-    ([old(), new(), lost()], ["foo-lost"]),
+    ([old(), new(), lost()], ["foo-0000000000"]),
+    ([old(), new(), lost(generation=2)], []),
+    ([old(), new(), lost(name="payments")], []),
+    ([old(), new(), lost(label="1111111111")], []),
     ([old(), new(), lost(replicas=1)], []),
     ([old(), new(), lost(current=1)], []),
     ([old(), new(), lost(deletionTimestamp="now")], []),
@@ -226,20 +238,30 @@ def lost(**changes):
     ([old(), new(), lost(annotations={})], []),
     ([rc(), lost()], []),
     ([lost()], []),
-], ids=["it is empty and foo names another", "it has a replica", "it has a pod", "it goes already", "of an earlier foo",
+], ids=["it is empty and foo names another", "it has had another spec", "it has another name", "it has another label",
+        "it has a replica", "it has a pod", "it goes already", "of an earlier foo",
         "of another controller", "not made by an update", "foo names nobody", "foo is gone"])
 def test_a_next_that_lost_a_race_is_known_by_its_marks(items, expected):
     assert [it.name for it in look(UPDATE, *items).displaced] == expected
+
+
+BEGUN = {marks.KUBECTL_ORIGINAL: "3"}
 
 
 @pytest.mark.parametrize("items, expected", [
     ([rc(annotations={marks.KUBECTL_NEXT: "bar"}), rc("bar")], ("bar",)),
     ([rc(annotations={marks.KUBECTL_NEXT: "bar"})], ()),
     ([rc(), rc("bar", annotations={marks.KUBECTL_SOURCE: "other"})], ()),
+    ([rc(), rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})], ()),
+    ([rc(annotations=BEGUN), rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})], ("bar",)),
+    ([rc(annotations=BEGUN), rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:another"})], ()),
+    ([rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})], ("bar",)),
+    ([rc("bar", annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"}), new()], ()),
     ([rc(), rc("bar")], ()),
-], ids=["foo names it", "foo names it, and it is gone", "of another controller", "no mark"])
+], ids=["foo names it", "foo names it, and it is gone", "of another controller", "foo knows nothing of it",
+        "foo says that it began", "of an earlier foo", "foo is gone", "foo is gone, and has a next", "no mark"])
 def test_what_kubectl_has_left_is_found_by_its_marks(items, expected):
-    assert look(UPDATE, *items).kubectl_left == expected
+    assert tuple(it.name for it in look(UPDATE, *items).kubectl_left) == expected
 
 
 def test_the_expected_next_has_another_label_than_foo():

@@ -21,9 +21,9 @@ from .. import autoscaler, handover
 from ..commands import resume_and_rollback
 from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
 from ..wanted import merged, wanted_template
-from . import history
+from . import history, size
 from .find import SteppedObserved, expected_successor, find
-from .planner import plan
+from .planner import carries_the_wanted_template, plan, successor_manifest
 
 
 class SteppedFlow(Flow):
@@ -62,11 +62,13 @@ class SteppedFlow(Flow):
         base = seen.primary or seen.successor
         wanted = None
         if base and not request.undoes and not base.has_takeover:
-            wanted = _wanted(request, base, seen.successor, cluster, memory)
+            wanted = wanted_template(request, base, cluster, memory, dry_run_of)
+        memory.size = _size(seen) or memory.size
         seen = dataclasses.replace(
-            seen, wanted=wanted, pods=_pods_to_hand_over(seen, cluster, memory), now=memory.now, who=memory.who,
+            seen, wanted=wanted, size=memory.size, pods=_pods_to_hand_over(seen, cluster, memory), now=memory.now, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
+        seen = _with_stored(request, seen, cluster, memory)
         if memory.has_begun and memory.keeps_history and request.revision_history_limit and history.is_due(seen):
             if known := _history(request, cluster, memory, seen):
                 return dataclasses.replace(seen, history=known, keeps_history=True)
@@ -81,7 +83,7 @@ class SteppedFlow(Flow):
         survivor = primary or successor
         phase, direction = _phase(primary, successor)
         began = (primary if primary and direction == "back" else successor or survivor)
-        goal = _goal(primary, successor)
+        goal = _goal(request, seen)
         surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, goal or 0)
         grows = primary if handover.is_under_way(seen) else next((it for it in (successor, primary) if it and it.desired), primary)
         holders = tuple((it, it is successor) for it in (successor, primary) if it)
@@ -107,7 +109,7 @@ class SteppedFlow(Flow):
         if primary is None:
             name = survivor.partner or survivor.name
         elif mark := primary.takeover:
-            before, after, key = mark.get("from", {}), primary.images, mark.get("label", key)
+            before, after, key = mark["from"], primary.images, mark["label"]
         elif successor:
             differing = [each for each, value in successor.selector.items() if primary.selector.get(each) != value]
             key = key if key in differing or not differing else differing[0]
@@ -141,6 +143,8 @@ class SteppedFlow(Flow):
         return (seen.successor.name,) if seen.successor else ()
 
     def note(self, write: Write, memory: Memory) -> None:
+        if isinstance(write, Create):
+            memory.made = write.name
         memory.revisions = history.noted(memory.revisions, write)
 
 
@@ -159,18 +163,37 @@ def _phase(primary: Controller | None, successor: Controller | None) -> tuple[st
     return "complete", None
 
 
-def _goal(primary: Controller | None, successor: Controller | None) -> int | None:
-    for it in (primary, successor):
-        if it and it.original is not None:
-            return it.original
-    return primary.replicas if primary else successor.replicas if successor else None
+def _goal(request: Request, seen: Observed) -> int | None:
+    there = [it for it in (seen.primary, seen.successor) if it]
+    if not there:
+        return None
+    told = size.believed(request, seen, *there) if any(it.original is not None for it in there) else None
+    return there[0].replicas if told is None else told
 
 
-def _wanted(request: Request, base: Controller, successor: Controller | None, cluster: Cluster, memory: Memory) -> Json:
-    """The wanted template; the successor's own where the name says that it has it."""
-    is_expected = (request.asks_the_server and successor and successor is not base
-                   and own_label(request, successor) == expected_successor(request, base)[1])
-    return successor.template if successor and is_expected else wanted_template(request, base, cluster, memory, dry_run_of)
+def _size(seen: Observed) -> int | None:
+    """The size at the beginning, where both controllers say it, or nothing has begun yet."""
+    primary, successor = seen.primary, seen.successor
+    if primary and successor and primary.original == successor.original:
+        return primary.original
+    return primary.replicas if primary and not successor and not primary.is_marked else None
+
+
+def _with_stored(request: Request, seen: SteppedObserved, cluster: Cluster, memory: Memory) -> SteppedObserved:
+    """With what the API server would make of the successor, where only that tells whether it was made for this request."""
+    primary, successor = seen.primary, seen.successor
+    if not primary or not successor or seen.wanted is None or handover.is_under_way(seen):
+        return seen
+    seen = dataclasses.replace(seen, is_made_here=memory.made == successor.name)
+    is_expected = own_label(request, successor) == expected_successor(request, primary)[1]
+    if not is_expected or carries_the_wanted_template(request, seen, primary, successor):
+        return seen
+    key = primary.uid + identity.digest([primary.template, seen.wanted])
+    if memory.stored is None or memory.stored[0] != key:
+        manifest = successor_manifest(request, seen, primary, 0)
+        manifest["metadata"] = {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}
+        memory.stored = (key, cluster.dry_run(Create(manifest))["spec"]["template"])
+    return dataclasses.replace(seen, stored=memory.stored[1])
 
 
 def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tuple[Pod, ...] | None:

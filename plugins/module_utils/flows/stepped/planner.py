@@ -28,7 +28,7 @@ from ...model.template import image_names, same_template, with_label
 from ...model.thresholds import grow_to, shrink_to
 from .. import handover
 from ..refusals import refuse_owned
-from . import history, refusals
+from . import history, refusals, size
 from .find import SteppedObserved, expected_successor
 
 
@@ -43,7 +43,7 @@ def plan(request: Request, seen: SteppedObserved) -> Decision:
             # The rows below without the primary are about to hold.
             return Wait(f"{seen.primary.name} is gone (somebody is deleting it)")
         refusals.refuse_going_or_broken(request, seen.primary, seen.successor)
-        refusals.refuse_successor(request, seen.primary)
+        refusals.refuse_successor(request, seen.stands_for)
     if seen.kubectl_left:
         raise refusals.interrupted_kubectl(request, seen)
     if seen.displaced:
@@ -68,7 +68,8 @@ def _forward(request: Request, seen: SteppedObserved) -> Decision:
     if successor is None:
         # | yes | - | foo already has the wanted template | done, unchanged (stale marks of a dead rollout are cleaned) |
         if same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, primary):
-            return _clean(seen, primary, None) or Done(f"{primary.name} already has the wanted template")
+            outcome = "rolled_back" if primary.last_rollout.get("outcome") == "rolling back" else None  # that has ended now
+            return _clean(request, seen, primary, outcome) or Done(f"{primary.name} already has the wanted template")
         # | yes | - | else | mark foo, create next with 0 replicas, desired = foo's size; rollout |
         return _begin(request, seen, primary)
     # | yes | yes | uid or partner name does not match | error: next belongs to something else |
@@ -76,10 +77,10 @@ def _forward(request: Request, seen: SteppedObserved) -> Decision:
     if successor.is_deleting:
         return Wait(f"{successor.name} is gone")
     # | yes | yes | next's template is not the wanted one | error: another update is in progress |
-    if not _carries_the_wanted_template(request, primary, successor, wanted):
+    if not carries_the_wanted_template(request, seen, primary, successor):
         raise refusals.another_update(request, successor, primary)
     # | yes | yes | desired missing on next | fill it in; rollout |
-    desired = _desired(primary, successor)
+    desired = size.agreed(request, seen, primary, successor)
     # pause_at: the same rollout, to fewer new pods; never back to fewer than there are.
     target = max(pause_at(request, desired), successor.replicas)
     paused = primary.paused if primary.paused == target else None
@@ -105,7 +106,7 @@ def _without_primary(request: Request, seen: SteppedObserved, successor: Control
         refusals.refuse_other_goal(request, successor, seen.wanted or {})
         # | - | yes | next is foo's partner | handover, foo recreated first |
         if request.next_name is None:
-            return handover.recreate(request, successor, _desired(successor, successor))
+            return handover.recreate(request, successor, size.agreed(request, seen, successor))
         # The same with next_name given: the primary was to be deleted anyway. What is missing of the successor's size
         # is made up for.
         return _finish_successor(request, seen, successor)
@@ -133,14 +134,14 @@ def _back(request: Request, seen: SteppedObserved) -> Decision:
     # No successor: error that suggests a new update, except that a rollback which has already ended is unchanged.
     if successor is None:
         if primary.is_marked or primary.last_rollout.get("outcome") == "rolled_back":
-            return _clean(seen, primary, "rolled_back") or Done(f"{primary.name} is already rolled back")
+            return _clean(request, seen, primary, "rolled_back") or Done(f"{primary.name} is already rolled back")
         raise refusals.nothing_to_roll_back(request, primary)
     refusals.refuse_stranger(request, primary, successor)
     if successor.is_deleting:
         return Wait(f"{successor.name} is gone")
     # Both present: desired = N on the primary, 0 on the successor, the same rollout with places traded, then the successor
     # is deleted.
-    desired = _desired(primary, successor)
+    desired = size.agreed(request, seen, primary, successor)
     decision = _mark_both(seen, primary, successor, desired, forward=False, paused=None)
     return decision or _roll(request, seen, grows=primary, shrinks=successor, desired=desired, target=desired) or _delete(successor)
 
@@ -167,8 +168,8 @@ def _begin(request: Request, seen: SteppedObserved, primary: Controller) -> Step
         template = with_label(seen.wanted or {}, request.label_key, value)
         refusals.refuse_what_cannot_have_them(request, primary, template, name)
     # After an update that lost its successor, the primary may have shrunk already: the size of then counts.
-    desired = max(primary.replicas, primary.original or 0)
-    manifest = _successor_manifest(request, seen, primary, name, value, desired)
+    desired = max(primary.replicas, size.agreed(request, seen, primary))
+    manifest = successor_manifest(request, seen, primary, desired)
     refusals.refuse_without_room(request, primary, Controller.from_api(manifest), desired)
     marks = {PARTNER: name, DESIRED: "0", ORIGINAL: str(desired)}
     if primary.partner_uid or any(primary.annotations.get(key) != mark for key, mark in marks.items()):
@@ -177,8 +178,9 @@ def _begin(request: Request, seen: SteppedObserved, primary: Controller) -> Step
     return Step(Action.CREATE, name, Create(manifest), after=Controller.from_api(manifest).images)
 
 
-def _successor_manifest(request: Request, seen: SteppedObserved, primary: Controller, name: str, value: str, desired: int) -> Json:
+def successor_manifest(request: Request, seen: SteppedObserved, primary: Controller, desired: int) -> Json:
     """The successor: the primary's labels and annotations (or the definition's), the wanted template, 0 replicas."""
+    name, value = expected_successor(request, primary)
     template = with_label(seen.wanted or {}, request.label_key, value)
     labels, annotations = primary.labels, primary.annotations
     selector, min_ready_seconds = primary.selector, primary.min_ready_seconds
@@ -231,7 +233,7 @@ def _mark_both(seen: SteppedObserved, primary: Controller, successor: Controller
                  DESIRED: str(goal), ORIGINAL: str(desired),
                  PAUSED: str(paused) if paused is not None and it is primary else None}
         if it is primary and primary.partner_uid != successor.uid:
-            marks[SUCCESSOR_SPEC] = identity.digest(successor.template["spec"])
+            marks[SUCCESSOR_SPEC] = handover.seen_as(successor.template)
         changes = {key: mark for key, mark in marks.items() if it.annotations.get(key) != mark}
         if changes:
             if it is (successor if forward else primary) and it.last_rollout.get("outcome") != outcome:
@@ -281,7 +283,7 @@ def _delete(controller: Controller) -> Step:
 
 def _finish_successor(request: Request, seen: SteppedObserved, successor: Controller) -> Decision:
     """The primary is gone and the successor stays under its own name: all of it available, then without marks."""
-    desired = _desired(successor, successor)
+    desired = size.agreed(request, seen, successor)
     if successor.replicas < desired:
         return scale(successor, desired)
     if not successor.is_settled:
@@ -291,18 +293,18 @@ def _finish_successor(request: Request, seen: SteppedObserved, successor: Contro
     return _clear(successor, identity.canonical(record), "updated", is_last=True)
 
 
-def _clean(seen: SteppedObserved, primary: Controller, outcome: str | None) -> Decision | None:
+def _clean(request: Request, seen: SteppedObserved, primary: Controller, outcome: str | None) -> Decision | None:
     """Give the primary its size back and remove the marks of an update whose successor is gone; None if there are none."""
     if not primary.is_marked:
         return None
-    if primary.replicas < (primary.original or 0):
-        return scale(primary, t.cast(int, primary.original), Action.RESTORE)
+    if primary.replicas < (before := size.agreed(request, seen, primary)):
+        return scale(primary, before, Action.RESTORE)
     if not primary.is_settled:
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available")
     if outcome is None:
         return _clear(primary, None, "no update in progress")
-    before = primary.last_rollout.get("from") if primary.last_rollout.get("outcome") == "rolling back" else None
-    record = {"outcome": outcome, "from": before or {}, "to": primary.images, **seen.stamp}
+    images = primary.last_rollout.get("from") if primary.last_rollout.get("outcome") == "rolling back" else None
+    record = {"outcome": outcome, "from": images or {}, "to": primary.images, **seen.stamp}
     return _clear(primary, identity.canonical(record), outcome)
 
 
@@ -314,35 +316,27 @@ def _clear(it: Controller, record: str | None, after: str, is_last: bool = False
                 after=after, is_last=is_last, is_end=True)
 
 
-def _desired(primary: Controller, successor: Controller) -> int:
-    """The size the update has to reach: what was written down when it began.
-
-    Where somebody removed that, the larger goal of the two; where those are gone too, the pods asked for in all.
-    """
-    for it in (primary, successor):
-        if it.original is not None:
-            return it.original
-    goals = max(primary.desired or 0, successor.desired or 0)
-    return goals or (successor.replicas if primary is successor else primary.replicas + successor.replicas)
-
-
-def _carries_the_wanted_template(request: Request, primary: Controller, successor: Controller, wanted: Json) -> bool:
-    if request.next_name not in (None, successor.name):
+def carries_the_wanted_template(request: Request, seen: SteppedObserved, primary: Controller, successor: Controller) -> bool:
+    if successor.name != request.next_name and (request.next_name or not successor.is_named_for(primary.name)):
         return False
-    if same_template(successor.template, wanted, request.label_key):
+    if same_template(successor.template, seen.wanted or {}, request.label_key):
         return True
-    # An admission may have changed it (another registry), or change it each time (the time): the hash of the request tells, as
-    # long as nobody has edited it since.
-    first_seen = primary.successor_spec if primary.partner_uid == successor.uid else None
-    return (own_label(request, successor) == expected_successor(request, primary)[1]
-            and first_seen in (None, identity.digest(successor.template["spec"])))
+    # An admission may have changed it (another registry), or change it each time (the time): the hash of the request tells that
+    # it was made for this one. Anybody can work that out and make one beforehand, or edit it since: so it is as this task has just
+    # made it, or as its pods were made from it, or as the API server would store it now.
+    if own_label(request, successor) != expected_successor(request, primary)[1]:
+        return False
+    now, first_seen = handover.seen_as(successor.template), primary.successor_spec if primary.partner_uid == successor.uid else None
+    is_known = first_seen == now and bool(successor.current)
+    is_new = first_seen in (None, now) and seen.is_made_here
+    return is_known or is_new or (seen.stored is not None and handover.seen_as(seen.stored) == now)
 
 
 def _leads_elsewhere(request: Request, seen: SteppedObserved) -> bool:
     """to_revision, and an update to another template is in progress: that one is rolled back first."""
     primary, successor = seen.primary, seen.successor
     return bool(request.revision and primary and successor and not handover.is_under_way(seen)
-                and not _carries_the_wanted_template(request, primary, successor, seen.wanted or {}))
+                and not carries_the_wanted_template(request, seen, primary, successor))
 
 
 def _record(outcome: str, before: Controller, after: Controller, now: str, **more: str) -> str:

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 
-from ...model import identity
+from ...model import identity, marks
 from ...model.errors import RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import State
-from ...model.marks import ANNOTATIONS_LIMIT, DEPLOYMENT_LABEL, KUBECTL_NEXT, KUBECTL_SOURCE, MARKS, PARTNER, RESTART, TAKEOVER
+from ...model.marks import (
+    ANNOTATIONS_LIMIT,
+    DEPLOYMENT_LABEL,
+    KUBECTL_NEXT,
+    KUBECTL_ORIGINAL,
+    KUBECTL_SOURCE,
+    MARKS,
+    PARTNER,
+    PARTNER_UID,
+    RESTART,
+    TAKEOVER,
+)
 from ...model.observed import Controller, own_label
 from ...model.request import Request
 from ...model.template import differ_in_images_only, image_names, same_template
 from .. import handover
 from ..refusals import refuse_going
-from .find import SteppedObserved
+from .find import SteppedObserved, why_no_successor
 
 
 def refuse_going_or_broken(request: Request, primary: Controller, successor: Controller | None) -> None:
@@ -63,9 +74,9 @@ def has_other_goal(request: Request, successor: Controller, wanted: Json) -> boo
 
 def refuse_without_room(request: Request, primary: Controller, successor: Controller, desired: int) -> None:
     """The handover's marks are the longest: refused there by the API server, all pods would be the successor's already."""
-    marks = {**dict.fromkeys(MARKS, "x" * 36), PARTNER: successor.name,
-             TAKEOVER: identity.canonical(handover.mark_for(request, successor, desired, primary.images)) + "x" * 36}
-    size = sum(len(text.encode()) for pair in {**primary.annotations, **marks}.items() for text in pair)
+    written = {**dict.fromkeys(MARKS, "x" * 36), PARTNER: successor.name,
+               TAKEOVER: identity.canonical(handover.mark_for(request, successor, desired, primary.images)) + "x" * 36}
+    size = sum(len(text.encode()) for pair in {**primary.annotations, **written}.items() for text in pair)
     if size > ANNOTATIONS_LIMIT:
         raise RolloutError(f"its annotations leave no room for those of the update: together they would have {size} bytes, "
                            f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where,
@@ -81,36 +92,30 @@ def refuse_users_label(request: Request, primary: Controller) -> None:
                            f"choose another deployment_label_key", where=request.where)
 
 
-def refuse_successor(request: Request, primary: Controller) -> None:
-    """Raise RolloutError where the user names the successor of another controller."""
-    if primary.is_successor and primary.partner:
-        raise RolloutError(f"it is the temporary successor of {primary.partner}: use name={primary.partner}", where=request.where,
-                           next_command=dataclasses.replace(request, name=primary.partner).command())
+def refuse_successor(request: Request, name: str | None) -> None:
+    """Raise RolloutError where the user names the successor of another controller, which has that name."""
+    if name:
+        raise RolloutError(f"it is the temporary successor of {name}: use name={name}", where=request.where,
+                           next_command=dataclasses.replace(request, name=name).command())
 
 
 def refuse_stranger(request: Request, primary: Controller, successor: Controller) -> None:
-    """Refuse a successor that any mark contradicts, or that no complete pair of marks (name and uid) speaks for."""
-    marks = ((successor.partner, primary.name), (successor.partner_uid, primary.uid),
-             (primary.partner, successor.name), (primary.partner_uid, successor.uid))
-    contradicted = any(mark not in (None, fact) for mark, fact in marks)
-    proven = (successor.partner and successor.partner_uid) or (primary.partner and primary.partner_uid)
-    if proven and not contradicted:
+    """Refuse what a mark or a name leads to, and is no successor."""
+    reason = why_no_successor(request, primary, successor)
+    if not reason:
         return
-    if successor.partner is None:
-        reason = f"it does not name {primary.name}"
-    elif successor.partner != primary.name:
-        reason = f"it was made for {successor.partner}"
-    elif successor.partner_uid != primary.uid:
-        reason = f"it was made for an earlier {primary.name}, with uid {successor.partner_uid or 'unknown'}"
-    else:
-        reason = f"{primary.name} names {primary.partner} with uid {primary.partner_uid}"
+    look_at = f"{request.kubectl} get {request.kind.short}"
+    advice: tuple[str, ...] = ("look at it:", f"{look_at} {successor.name} -o yaml",
+              "delete it only if its pods are not needed, or give another next_name")
+    is_named = successor.name == request.next_name or successor.is_named_for(primary.name)
+    if primary.partner == successor.name and not is_named:  # only marks lead to it
+        advice = ("look at both:", f"{look_at} {primary.name} {successor.name} -o yaml",
+                  "if it was the next_name of this update, give it:",
+                  dataclasses.replace(request, next_name=successor.name).command(), "if not, remove the marks that name it:",
+                  f"{request.kubectl} annotate {request.kind.short} {primary.name} {PARTNER}- {PARTNER_UID}- {TAKEOVER}-")
     raise RolloutError(
         f"{successor.name} already exists and does not belong to this update ({reason}); it has {successor.replicas} replicas of "
-        f"{image_names(successor.images)}",
-        where=request.where,
-        next_command=("look at it:", f"{request.kubectl} get {request.kind.short} {successor.name} -o yaml",
-                      "delete it only if its pods are not needed, or give another next_name"),
-    )
+        f"{image_names(successor.images)}", where=request.where, next_command=advice)
 
 
 def another_update(request: Request, successor: Controller, primary: Controller | None = None) -> RolloutError:
@@ -141,19 +146,21 @@ def nothing_to_roll_back(request: Request, primary: Controller) -> RolloutError:
 
 def interrupted_kubectl(request: Request, seen: SteppedObserved) -> RolloutError:
     """Half of its pods are another controller's, whose marks this collection does not take over."""
-    names, primary = ", ".join(seen.kubectl_left), seen.primary
+    names, primary = ", ".join(it.name for it in seen.kubectl_left), seen.primary
     if primary is None:
         return RolloutError(
             f"kubectl rolling-update was interrupted after it had deleted this controller: {names} has the pods, "
             f"and was about to be renamed",
             where=request.where,
             next_command=(f"{request.kubectl} annotate rc {names} {KUBECTL_SOURCE}-", f"then update {names}"))
-    size = primary.annotations.get("kubectl.kubernetes.io/original-replicas", primary.replicas)
+    size = marks.kubectl_original(primary.annotations)
+    # What only the primary's annotation names is nothing to delete.
+    is_proven = all(marks.kubectl_source(it.annotations) == (request.name, primary.uid) for it in seen.kubectl_left)
     return RolloutError(
         f"kubectl rolling-update was interrupted: {names} has some of its pods: finish it with the same kubectl command, "
         f"or go back by hand",
         where=request.where,
-        next_command=(f"{request.kubectl} scale rc {request.name} --replicas={size}",
-                      f"{request.kubectl} delete rc {names}",
-                      f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- kubectl.kubernetes.io/original-replicas-"),
+        next_command=(f"{request.kubectl} scale rc {request.name} --replicas={primary.replicas if size is None else size}",
+                      f"{request.kubectl} {'delete' if is_proven else 'get'} rc {names.replace(',', '')}",
+                      f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- {KUBECTL_ORIGINAL}-"),
     )

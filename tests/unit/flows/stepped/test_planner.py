@@ -74,12 +74,19 @@ def new_with_more_than_an_image():
     return successor
 
 
+def annotations_of(item):
+    return item["metadata"]["annotations"]
+
+
 def paused(pause_at):
     return dataclasses.replace(UPDATE, pause_at=pause_at)
 
 
 AT_TWO, ALL_NEW = Size(2), Size(100, percent=True)
 PAUSED_AT = {number: {marks.PAUSED: number} for number in "123"}
+
+
+LOSER = "foo-0123456789"
 
 
 FORWARD = {
@@ -121,7 +128,7 @@ FORWARD = {
     "yes, -, foo already has the wanted template: stale marks of a dead rollout are cleaned":
         (UPDATE, [old(image="myimage:v2")], ("annotate", "foo", "0 desired", "no update in progress")),
     "yes, -, foo already has the wanted template: its size of before comes first":
-        (UPDATE, [old(1, image="myimage:v2")], ("restore", "foo", 1, 3)),
+        (UPDATE, [old(2, image="myimage:v2")], ("restore", "foo", 2, 3)),
     "yes, -, foo already has the wanted template: and its pods":
         (UPDATE, [old(3, image="myimage:v2", available=2)], ("wait", "foo 2/3 available")),
     "yes, -, marked for an update whose next is gone, another wanted: foo is marked anew":
@@ -189,7 +196,7 @@ FORWARD = {
     "yes (0), yes, desired 0: handover at once":
         (UPDATE, [old(0, desired=0), new(0, 0, desired=0)], ("rename", "foo", V1, V2)),
     "yes, yes, a next that lost a race and has no pods: it goes":
-        (UPDATE, [old(), new(), new(name="foo-loser", image="myimage:v3")], ("delete", "foo-loser", 0, None)),
+        (UPDATE, [old(), new(), new(name=LOSER, label="0123456789", image="myimage:v3")], ("delete", LOSER, 0, None)),
     "yes, -, else: a value of the label that an earlier update gave is no user's own":
         (COLORED, [colored("0123456789")], ("annotate", "foo", None, f"partner {SUCCESSOR}")),
     "state restarted: the same image in a template that differs":
@@ -214,13 +221,11 @@ BACKWARD = {
     "no next: foo's marks are cleared":
         (BACK, [old(3, 3)], ("annotate", "foo", "3 desired", "rolled_back")),
     "no next, and foo has shrunk before it was lost: its size of before comes first":
-        (BACK, [old(1)], ("restore", "foo", 1, 3)),
+        (BACK, [old(2)], ("restore", "foo", 2, 3)),
     "no next: a rollback which has already ended is unchanged":
         (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("rolled_back")})], ("done", "foo is already rolled back")),
     "next_name given: the same":
         (KEPT_BACK, [foo_of_bar(3, 3), new_bar(0, 0)], ("delete", "bar", 0, None)),
-    "without next_name, of an update that had one: found by the mark":
-        (BACK, [foo_of_bar(3, 3), new_bar(0, 0)], ("delete", "bar", 0, None)),
 }
 
 
@@ -241,6 +246,11 @@ DELETE = ("look at it:\nkubectl -n default get rc {0} -o yaml\n"
 OWNED = {"ownerReferences": [{"kind": "DeploymentConfig", "name": "web", "controller": True}]}
 LEFT_BY_KUBECTL = {"kubectl.kubernetes.io/next-controller-id": "bar", "kubectl.kubernetes.io/original-replicas": "4"}
 
+REMOVE_MARKS = (f"if not, remove the marks that name it:\nkubectl -n default annotate rc foo {marks.PARTNER}- {marks.PARTNER_UID}- "
+                f"{marks.TAKEOVER}-")
+UNCERTAIN = "its size when the update began is not certain: {} says {}, and the pods asked for now are {}"
+SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n default annotate rc {2} "
+         f"{marks.ORIGINAL}- {marks.DESIRED}-\nthen run the same task again")
 UNMARKED = (f"somebody removed the annotation {marks.TAKEOVER} during a handover: its template is closed by the priority class "
             f"{CLOSED}, so pods that die are not replaced")
 REPAIR = "when its status counts all pods, remove priorityClassName from the template:\nkubectl -n default edit rc foo"
@@ -341,11 +351,43 @@ REFUSED = {
          "renamed", "",
          "kubectl -n default annotate rc bar kubectl.kubernetes.io/update-source-id-\nthen update bar"),
     "an interrupted kubectl rolling-update":
-        (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), rc("bar", 1)],
+        (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), rc("bar", 1, annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})],
          "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the same kubectl command, or "
          "go back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default delete rc bar\nkubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
+    "an interrupted kubectl rolling-update that only foo speaks of: nothing is to be deleted then":
+        (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), rc("bar", 1)],
+         "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the same kubectl command, or "
+         "go back by hand", "",
+         "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar\nkubectl -n default annotate rc foo "
+         "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
+    "back, without next_name, of an update that had one: marks alone make nothing a successor":
+        (BACK, [foo_of_bar(3, 3), new_bar(0, 0)],
+         f"bar {NOT_SUCCESSOR} (its name is neither foo and that label, nor the next_name of this task); it has 0 replicas of "
+         "myimage:v2", "", f"look at both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of this update, "
+         f"give it:\n{ROLL} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_MARKS}"),
+    "back: foo's annotations name a stranger":
+        (BACK, [foo_of_bar(3, 3), rc("bar", 5, "other:v1")],
+         f"bar {NOT_SUCCESSOR} (its selector has no deployment label); it has 5 replicas of other:v1", "",
+         f"look at both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of this update, give it:\n"
+         f"{ROLL} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_MARKS}"),
+    "back: both annotations name each other":
+        (BACK, [foo_of_bar(3, 3), rc("bar", 5, "other:v1", annotations=annotations_of(new_bar(5)))],
+         f"bar {NOT_SUCCESSOR} (its selector has no deployment label); it has 5 replicas of other:v1", "",
+         f"look at both:\nkubectl -n default get rc foo bar -o yaml\nif it was the next_name of this update, give it:\n"
+         f"{ROLL} 'name=foo next_name=bar state=rolled_back'\n{REMOVE_MARKS}"),
+    "foo's size is said by nothing but its annotation":
+        (UPDATE, [old(2, desired=300, image="myimage:v2")], UNCERTAIN.format("foo", 300, 2), "", SCALE.format("foo", 300, "foo")),
+    "back, foo's size is said by nothing but its annotation":
+        (BACK, [old(2, desired=300)], UNCERTAIN.format("foo", 300, 2), "", SCALE.format("foo", 300, "foo")),
+    "an update begins, and an annotation of foo says that it was larger":
+        (V3, [rc(replicas=2, annotations={marks.ORIGINAL: "300"})], UNCERTAIN.format("foo", 300, 2), "",
+         SCALE.format("foo", 300, "foo")),
+    "foo has gone, and next says more than it leaves room for":
+        (UPDATE, [new(1)], UNCERTAIN.format(SUCCESSOR, 3, 1), "", SCALE.format(SUCCESSOR, 3, SUCCESSOR).replace("300 is", "3 is")),
+    "both say another size, and neither leaves room for it":
+        (UPDATE, [old(2, desired=300), new(1, desired=40)], UNCERTAIN.format("foo", 300, 3), "", SCALE.format("foo", 299, "foo")),
 }
 
 
@@ -507,7 +549,7 @@ def test_beginning_marks_foo_with_its_partner_and_its_size():
 
 
 def test_beginning_anew_forgets_the_partner_that_is_gone_and_keeps_the_size_of_then():
-    items = apply(decide(V3, old(1)), old(1))
+    items = apply(decide(V3, old(2)), old(2))
 
     its_own = {marks.PARTNER: name_of_successor(V3), marks.DESIRED: "0", marks.ORIGINAL: "3"}
     assert annotations(items) == its_own
@@ -613,7 +655,7 @@ def test_marks_on_both_name_the_other_and_tell_the_direction():
     common = {marks.ORIGINAL: "3"}
     assert annotations(cluster.items) == {
         **common, marks.PARTNER: SUCCESSOR, marks.PARTNER_UID: f"uid of {SUCCESSOR}", marks.DESIRED: "3",
-        marks.SUCCESSOR_SPEC: identity.digest(template("myimage:v2")["spec"]),
+        marks.SUCCESSOR_SPEC: handover.seen_as(template("myimage:v2", LABEL)),
         marks.LAST_ROLLOUT: record("rolling back", "myimage:v2", "myimage:v1")}
     assert annotations(cluster.items, SUCCESSOR) == {
         **common, marks.PARTNER: "foo", marks.PARTNER_UID: "uid of foo", marks.DESIRED: "0",
@@ -643,20 +685,33 @@ def mirrored(it):
 
 
 def stored(image):
-    return {marks.SUCCESSOR_SPEC: identity.digest(template(image)["spec"])}
+    return {marks.SUCCESSOR_SPEC: handover.seen_as(template(image, LABEL))}
 
 
-@pytest.mark.parametrize("primary, expected", [
-    (old(marks=stored(MIRRORED)), ("scale", SUCCESSOR, 0, 1)),
-    (old(marks={marks.PARTNER_UID: None}), ("annotate", "foo", 0, "updating, 0 desired")),
-], ids=["foo knows what next was at first", "foo has not heard of it yet"])
-def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(primary, expected):
-    assert summary(decide(UPDATE, primary, mirrored(new()))) == expected
+UNHEARD, MADE_HERE = {marks.PARTNER_UID: None}, {"is_made_here": True}
+BY_ADMISSION, OTHERWISE = {"stored": template(MIRRORED, LABEL)}, {"stored": template("myimage:v2", LABEL)}
 
 
-def test_a_next_that_somebody_has_edited_is_another_update():
+@pytest.mark.parametrize("known, pods, facts, expected", [
+    (stored(MIRRORED), 1, OTHERWISE, ("scale", "foo", 3, 2)),
+    (stored(MIRRORED), 0, BY_ADMISSION, ("scale", SUCCESSOR, 0, 1)),
+    (stored(MIRRORED), 0, MADE_HERE, ("scale", SUCCESSOR, 0, 1)),
+    (UNHEARD, 0, BY_ADMISSION, ("annotate", "foo", 0, "updating, 0 desired")),
+    (UNHEARD, 0, MADE_HERE, ("annotate", "foo", 0, "updating, 0 desired")),
+], ids=["its pods were made from it", "the server would store it so", "made by this task",
+        "unheard of, and the server would store it so", "unheard of, and made by this task"])
+def test_a_next_that_an_admission_has_changed_is_still_the_wanted_one(known, pods, facts, expected):
+    assert summary(decide(UPDATE, old(marks=known), mirrored(new(pods)), **facts)) == expected
+
+
+@pytest.mark.parametrize("known, pods, facts", [
+    (stored("myimage:v2"), 1, OTHERWISE), (stored("myimage:v2"), 0, MADE_HERE), (stored(MIRRORED), 0, OTHERWISE),
+    (UNHEARD, 0, OTHERWISE), (UNHEARD, 1, OTHERWISE), (UNHEARD, 1, {}),
+], ids=["edited since", "edited since this task made it", "foo's annotation says so, and there are no pods", "made beforehand",
+        "made beforehand with pods", "nothing is known of it"])
+def test_a_next_that_somebody_has_edited_or_made_beforehand_is_another_update(known, pods, facts):
     with pytest.raises(RolloutError, match=r"another update is in progress: to mirror\.example\.com/myimage:v2"):
-        decide(UPDATE, old(marks=stored("myimage:v2")), mirrored(new()))
+        decide(UPDATE, old(marks=known), mirrored(new(pods)), **facts)
 
 
 @pytest.mark.parametrize("request_, name", [(UPDATE, "foo"), (KEPT, "bar")], ids=["taken over", "next_name"])
@@ -691,12 +746,13 @@ def test_a_next_that_a_dry_run_would_make_differently_each_time_is_known_by_its_
     """An admission that adds the time must not turn a rerun into another update."""
     request = Request("foo", template={"spec": {"priority": 1}})
     name, label = expected_successor(request, Controller.from_api(rc()))
-    successor = new(name=name, label=label)
+    known = {marks.PARTNER: name, marks.PARTNER_UID: f"uid of {name}",
+             marks.SUCCESSOR_SPEC: handover.seen_as(template("myimage:v2", label))}
 
-    decision = decide(request, old(marks={marks.PARTNER: name, marks.PARTNER_UID: f"uid of {name}"}), successor,
+    decision = decide(request, old(marks=known), new(1, name=name, label=label),
                       wanted=template(priority=1, schedulerName="another at each dry run"))
 
-    assert summary(decision) == ("scale", name, 0, 1)
+    assert summary(decision) == ("scale", "foo", 3, 2)
 
 
 @pytest.mark.parametrize("surge, unavailable, expected", [
@@ -789,7 +845,7 @@ def test_the_command_that_resumes_another_update_keeps_its_next_name():
     with pytest.raises(RolloutError) as refused:
         decide(V3, foo_of_bar(2), new_bar(1))
 
-    assert "next_name=bar" in refused.value.next_command.splitlines()[0]
+    assert "next_name=bar" in refused.value.next_command
 
 
 def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_images():

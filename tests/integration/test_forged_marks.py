@@ -1,0 +1,162 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Somebody who may only annotate: no other controller is changed, no size grows, and nobody else's update is kept from it."""
+
+from __future__ import annotations
+
+import pytest
+from namespace import Killed, dies, eventually, manifest, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+
+UPDATING = identity.canonical({"outcome": "updating", "from": {}, "to": {}, "time": ""})
+
+
+def payments(namespace, replicas=2):
+    """Another team's controller, which has been updated before: a hash is in its selector."""
+    spec = manifest(replicas, "payments:v1")["spec"]
+    labels = {"app": "payments", marks.DEPLOYMENT_LABEL: "0123456789"}
+    spec |= {"selector": labels, "template": {**spec["template"], "metadata": {"labels": labels}}}
+    namespace.create("replicationcontrollers", {**manifest(name="payments"), "spec": spec})
+    namespace.until_available("payments", replicas)
+    return namespace.rc("payments")["metadata"]["uid"]
+
+
+def annotate(namespace, name, **annotations):
+    namespace.patch(name, {"metadata": {"annotations": annotations}})
+
+
+def naming(partner, uid, goal="3"):
+    return {marks.PARTNER: partner, marks.PARTNER_UID: uid, marks.DESIRED: goal, marks.ORIGINAL: "3"}
+
+
+@pytest.mark.parametrize("wish", [{"state": "rolled_back"}, {"image": "myimage:v1"}, {"image": "myimage:v2"}],
+                         ids=["rolled_back", "a no-op", "an update"])
+@pytest.mark.parametrize("annotated", [{"foo"}, {"payments"}, {"foo", "payments"}], ids=sorted)
+def test_annotations_make_no_controller_the_successor_of_another(namespace, annotated, wish):
+    foo, other = namespace.make_primary(3)["metadata"]["uid"], payments(namespace)
+    if "foo" in annotated:
+        annotate(namespace, "foo", **naming("payments", other))
+    if "payments" in annotated:
+        annotate(namespace, "payments", **naming("foo", foo, "0"), **{marks.LAST_ROLLOUT: UPDATING})
+    before = namespace.rc("payments")["metadata"]
+
+    try:
+        namespace.roll(**wish)
+    except RolloutError as error:
+        told = error.what
+        assert namespace.rc()["metadata"]["generation"] == 1
+    else:
+        told = ""
+
+    if "foo" in annotated:
+        assert "payments already exists and does not belong to this update" in told
+    elif "image" in wish:
+        assert not told
+    after = namespace.rc("payments")
+    assert (after["metadata"]["generation"], after["metadata"]["annotations"] if annotated - {"foo"} else None) == (
+        before["generation"], before["annotations"] if annotated - {"foo"} else None)
+    assert after["status"]["replicas"] == 2
+
+
+@pytest.mark.parametrize("key", [marks.PARTNER, marks.KUBECTL_SOURCE])
+def test_what_others_claim_blocks_no_update(namespace, key):
+    uid = namespace.make_primary(2)["metadata"]["uid"]
+    payments(namespace, 1)
+    annotate(namespace, "payments", **{key: "foo" if key == marks.PARTNER else f"foo:{uid}", marks.PARTNER_UID: uid})
+
+    assert namespace.roll(image="myimage:v2")["rollout"]["phase"] == "complete"
+    assert sorted(namespace.rcs()) == ["foo", "payments"]
+
+
+def test_an_idle_controller_with_forged_marks_is_not_left_over(namespace):
+    """foo's update is under way, and the other one says that it was displaced by it."""
+    uid = namespace.make_primary(2)["metadata"]["uid"]
+    payments(namespace, 0)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(5, after=True), image="myimage:v2")
+    annotate(namespace, "payments", **naming("foo", uid, "2"), **{marks.LAST_ROLLOUT: UPDATING})
+
+    namespace.roll(image="myimage:v2")
+
+    assert sorted(namespace.rcs()) == ["foo", "payments"]
+
+
+@pytest.mark.parametrize("wish", [{"state": "rolled_back"}, {"image": "myimage:v1"}, {"image": "myimage:v2"}],
+                         ids=["rolled_back", "a no-op", "an update"])
+def test_a_size_that_only_an_annotation_says_is_not_reached(namespace, wish):
+    namespace.make_primary(2)
+    annotate(namespace, "foo", **{marks.ORIGINAL: "1000000000"})
+
+    for roll in (namespace.check, namespace.roll):
+        with pytest.raises(RolloutError, match="its size when the update began is not certain: foo says 1000000000"):
+            roll(**wish)
+
+    assert namespace.rc()["metadata"]["generation"] == 1
+
+
+def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
+    namespace.make_primary(3)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+    annotate(namespace, "foo", **{marks.ORIGINAL: "300"})
+
+    with namespace.observer() as observer:
+        namespace.roll(image="myimage:v2")
+
+    assert namespace.rc()["spec"]["replicas"] == 3 and observer.most_pods <= 4
+
+
+@pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
+    {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
+def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(namespace, wish):
+    foo = namespace.make_primary(2)
+    request = Request(name="foo", images={"": wish.get("image", "")} if "image" in wish else {}, template=wish.get("template"))
+    name, value = expected_successor(request, Controller.from_api(foo))
+    it = manifest(0, "evil:v1", name=name, annotations={**naming("foo", foo["metadata"]["uid"], "2"), marks.ORIGINAL: "2"})
+    it["spec"]["selector"] = it["spec"]["template"]["metadata"]["labels"] = {"app": "foo", marks.DEPLOYMENT_LABEL: value}
+    namespace.create("replicationcontrollers", it)
+    before = uids(namespace.pods())
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(**wish)
+
+    assert f"another update is in progress: to evil:v1 ({name}, 0 of 0 available)" in error.value.what
+    assert uids(namespace.pods()) == before and namespace.rc()["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
+    {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
+def test_a_successor_whose_template_somebody_has_edited_is_refused(namespace, wish):
+    namespace.make_primary(3)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), **wish)
+    (name,) = set(namespace.rcs()) - {"foo"}
+    namespace.patch(name, {"spec": {"template": {"metadata": {"annotations": {"edited": "yes"}}}}})
+
+    with pytest.raises(RolloutError, match="another update is in progress"):
+        namespace.roll(**wish)
+
+    assert namespace.roll(state="rolled_back")["changed"] and namespace.rcs() == ["foo"]
+
+
+FORGED = ["[" * 100_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}', '{"next":"../secrets/db"}']
+
+
+@pytest.mark.parametrize("text", FORGED, ids=range(len(FORGED)))
+def test_marks_that_cannot_be_read_are_the_matter_of_their_controller_alone(namespace, text):
+    namespace.make_primary(1)
+    payments(namespace, 1)
+    annotate(namespace, "payments", **dict.fromkeys((*marks.MARKS, marks.LAST_ROLLOUT), text))
+
+    params = {"kubeconfig": namespace.kubeconfig, "namespace": namespace.name, "name": None, "kind": None}
+    eventually(lambda: len(task.info(params)["rollouts"]) == 2, "both")
+    assert namespace.roll(image="myimage:v2")["changed"]
+    with pytest.raises(RolloutError, match=r"the annotation baton\.kubernetes/takeover cannot be read"):
+        namespace.roll(name="payments", image="payments:v2")

@@ -19,7 +19,7 @@ import typing as t
 
 from ..model import marks
 from ..model.errors import RolloutError
-from ..model.fields import Json, mapping, text
+from ..model.fields import Json, mapping, number, objects, text
 from ..model.identity import canonical
 from ..model.observed import Observed
 from ..model.request import Request
@@ -41,14 +41,17 @@ def around(request: Request, seen: Observed, plan: t.Callable[[], Decision]) -> 
     scaler = seen.autoscaler
     if scaler is None:
         return plan()
-    is_left = is_frozen(scaler) and seen.primary is not None and not seen.in_progress
-    if is_left and request.undoes and request.to_revision is None:
-        return dataclasses.replace(restore(scaler), is_last=True)
+    restored = restore(scaler)
+    is_left = restored is not None and seen.primary is not None and not seen.in_progress
+    if restored and is_left and request.undoes and request.to_revision is None:
+        return dataclasses.replace(restored, is_last=True)
     decision = plan()
     if not isinstance(decision, Step):
-        return dataclasses.replace(restore(scaler), is_last=True) if is_left and isinstance(decision, Done) else decision
+        return dataclasses.replace(restored, is_last=True) if restored and is_left and isinstance(decision, Done) else decision
     if is_frozen(scaler):
-        return restore(scaler) if decision.is_end else decision
+        if not decision.is_end:
+            return decision
+        return restored or dataclasses.replace(decision, warning="; ".join(filter(None, (decision.warning, _cannot_restore(request, scaler)))))
     if decision.is_end or request.autoscaler == "ignore":
         return decision
     if request.autoscaler == "refuse":
@@ -71,7 +74,10 @@ def autoscalers_of(request: Request, autoscalers: t.Iterable[Json] | None) -> li
 
 
 def is_frozen(scaler: Json) -> bool:
-    return marks.is_frozen(scaler["metadata"].get("annotations") or {})
+    """Whether it does nothing, and a mark says what it had before: the mark alone, which anybody may have written, is none."""
+    behavior = mapping(scaler, "spec", "behavior")
+    return (marks.is_frozen(scaler["metadata"].get("annotations") or {})
+            and all(text(mapping(behavior, each), "selectPolicy") == "Disabled" for each in _DISABLED))
 
 
 def freeze(scaler: Json) -> Step:
@@ -90,15 +96,12 @@ def freeze(scaler: Json) -> Step:
     return Step(Action.FREEZE, metadata["name"], write, before="at work", after="does nothing during the update")
 
 
-def restore(scaler: Json) -> Step:
-    """Give it back what it had. Raises RolloutError when somebody has made that unreadable."""
+def restore(scaler: Json) -> Step | None:
+    """Give it back what it had. None where it is not frozen, or where what the mark says is nothing that it can have had."""
     metadata = scaler["metadata"]
-    original = marks.frozen(metadata["annotations"])
-    if original is None:
-        raise RolloutError(
-            f"the annotation {marks.FROZEN} of the {AUTOSCALER} {metadata['name']} cannot be read, so it cannot be restored",
-            next_command=("set its minReplicas and behavior by hand, and remove the annotation:",
-                          f"kubectl -n {metadata.get('namespace', 'default')} edit hpa {metadata['name']}"))
+    original = marks.frozen(metadata.get("annotations") or {}) if is_frozen(scaler) else None
+    if original is None or not _may_have_had(scaler, original):
+        return None
     write = Patch(metadata["name"], (
         test("/metadata/uid", metadata["uid"]),
         test(annotation(marks.FROZEN), metadata["annotations"][marks.FROZEN]),
@@ -107,3 +110,34 @@ def restore(scaler: Json) -> Step:
         *({"op": "remove", "path": f"/spec/{field}"} for field, value in original.items() if value is None),
     ), AUTOSCALER)
     return Step(Action.RESTORE, metadata["name"], write, before="does nothing", after="at work")
+
+
+def _cannot_restore(request: Request, scaler: Json) -> str:
+    name = scaler["metadata"]["name"]
+    return (f"the {AUTOSCALER} {name} still does nothing: its annotation {marks.FROZEN} is not readable, or says what it cannot "
+            f"have had. Set its minReplicas and behavior by hand, and remove the annotation: {request.kubectl} edit hpa {name}")
+
+
+def _may_have_had(scaler: Json, original: marks.Frozen) -> bool:
+    """Whether the API server would accept that: refused, the write would be tried for ever."""
+    least, behavior = original["minReplicas"], original["behavior"]
+    if least is not None and least > number(scaler.get("spec"), "maxReplicas"):
+        return False
+    return behavior is None or (behavior.keys() <= _DISABLED.keys() and all(map(_are_rules, behavior.values())))
+
+
+def _are_rules(rules: t.Any) -> bool:
+    """HPAScalingRules (validateScalingRules in pkg/apis/autoscaling/validation)."""
+    if not isinstance(rules, dict) or not rules.keys() <= {"policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance"}:
+        return False
+    policies = objects(rules, "policies")
+    return (rules.get("selectPolicy", "Max") in ("Max", "Min", "Disabled")
+            and _is_in(rules.get("stabilizationWindowSeconds", 0), 0, 3600)
+            and isinstance(rules.get("tolerance", ""), str)
+            and policies == (rules.get("policies") or [])
+            and all(each.keys() == {"type", "value", "periodSeconds"} and each["type"] in ("Pods", "Percent")
+                    and _is_in(each["value"], 1, 2**31 - 1) and _is_in(each["periodSeconds"], 1, 1800) for each in policies))
+
+
+def _is_in(value: t.Any, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

@@ -17,6 +17,7 @@ import itertools
 import typing as t
 
 from ..model import observed
+from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import NEVER, Controller
@@ -25,6 +26,8 @@ from ..model.steps import REVISION, Create, Delete, HandOver, Patch, Write
 from . import handover
 from .flow import Model
 
+#: Pods of one controller that fit into a cluster in memory; of others with more there are none.
+MOST_PODS = 20_000
 #: Changes of controllers that the controller manager may be behind.
 LONGEST_LAG = 1
 
@@ -59,14 +62,14 @@ class SimulatedCluster(Model):
         self.kind = kind
         self.items: dict[str, Json] = {item["metadata"]["name"]: item for item in items}
         #: What the controller manager knows of each controller, by name.
-        self.seen: dict[str, Json] = dict(self.items)
+        self.seen: dict[str, Json] = {name: item for name, item in self.items.items() if _size(item) <= MOST_PODS}
         #: Changes that it has not heard of, in their order: name, and what has become of that controller.
         self.unseen: list[tuple[str, Json | None]] = []
         self.pods: list[Pod] = []
         #: ControllerRevisions by name.
         self.kept: dict[str, Json] = {}
         self._look_up_revisions, self._first = look_up_revisions, [item["metadata"].get("uid", "") for item in self.items.values()]
-        for item in self.items.values():
+        for item in self.seen.values():
             it = Controller.from_api(item, kind)
             self.pods += [_pod(it, ready=number < it.available) for number in range(it.current)]
 
@@ -159,6 +162,8 @@ class SimulatedCluster(Model):
     def _store(self, name: str, item: Json | None) -> None:
         if item is None:
             del self.items[name]
+        elif _size(item) > MOST_PODS:
+            raise RolloutError(f"check mode cannot show what becomes of {_size(item)} pods of {name}: no more than {MOST_PODS}")
         else:
             self.items[name] = item
         if self.unseen and self.unseen[-1][0] == name:
@@ -243,6 +248,11 @@ class SimulatedCluster(Model):
         if pods == sorted(self.pods) and all(old.get(field, 0) == value for field, value in status.items()):
             return None
         return pods, status
+
+
+def _size(item: Json) -> int:
+    """The pods that it has, or will have."""
+    return max(item["spec"].get("replicas", 1), (item.get("status") or {}).get("replicas", 0))
 
 
 def _pod(it: Controller, ready: bool) -> Pod:

@@ -37,5 +37,5 @@ def leave(flow: Flow, observe: t.Callable[[], Observed], gateway: Writes, lease:
             step = flow.halted(seen)
             error.what += f"; {step.name} makes no more of them" if step and take(step) else "; more of them are made meanwhile"
         # Better an autoscaler that meddles than none for long.
-        if seen.autoscaler and autoscaler.is_frozen(seen.autoscaler):
-            take(autoscaler.restore(seen.autoscaler))
+        if seen.autoscaler and (restored := autoscaler.restore(seen.autoscaler)):
+            take(restored)

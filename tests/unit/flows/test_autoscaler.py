@@ -12,9 +12,10 @@ import pytest
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.report import entry
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import DoesNotHold, patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action, Patch, Step
 
 BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 60}}
 
@@ -55,12 +56,40 @@ def test_another_of_the_same_name_is_not_touched():
         patched({**before, "metadata": {**before["metadata"], "uid": "another"}}, autoscaler.freeze(before).write)
 
 
-@pytest.mark.parametrize("text", ["", "no JSON", "[]", "null", json.dumps({"behavior": None})])
-def test_what_cannot_be_read_is_left_to_people(text):
-    with pytest.raises(RolloutError) as error:
-        autoscaler.restore(scaler({marks.FROZEN: text}))
+DISABLED = autoscaler.freeze(scaler()).write.operations[-2]["value"]
 
-    assert "kubectl -n shop edit hpa hpa" in error.value.next_command
+
+def had(behavior=None, least=2):
+    return json.dumps({"behavior": behavior, "minReplicas": least})
+
+
+@pytest.mark.parametrize("text", [
+    "", "no JSON", "[]", "null", json.dumps({"behavior": None}), had(least=10), had(least=-1), had(least="2"), had(least=True),
+    had([]), had({"scaleSideways": {}}), had({"scaleUp": []}), had({"scaleUp": {"selectPolicy": "None"}}),
+    had({"scaleUp": {"stabilizationWindowSeconds": 3601}}), had({"scaleUp": {"policies": [7]}}), had({"scaleUp": {"policies": 7}}),
+    had({"scaleUp": {"policies": [{"type": "Pods", "value": 0, "periodSeconds": 1}]}}), had({"scaleUp": {"any": 1}}),
+])
+def test_what_it_cannot_have_had_is_left_to_people_and_the_update_ends(text):
+    it = scaler({marks.FROZEN: text}, behavior=DISABLED)
+    end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), is_end=True)
+
+    assert autoscaler.restore(it) is None
+    told = autoscaler.around(Request(name="foo", namespace="shop"), Observed(None, None, autoscaler=it), end)
+    assert told.write is end.write and "kubectl -n shop edit hpa hpa" in told.warning
+
+
+def test_what_it_may_have_had_is_put_back():
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0, "tolerance": "100m", "selectPolicy": "Min", "policies": [
+        {"type": "Percent", "value": 10, "periodSeconds": 60}]}}
+    frozen = patched(scaler(minReplicas=0, behavior=behavior), autoscaler.freeze(scaler(minReplicas=0, behavior=behavior)).write)
+
+    assert patched(frozen, autoscaler.restore(frozen).write)["spec"]["behavior"] == behavior
+
+
+def test_a_mark_on_one_that_is_at_work_freezes_nothing_and_is_not_put_back():
+    it = scaler({marks.FROZEN: had(least=9)}, minReplicas=2)
+
+    assert not autoscaler.is_frozen(it) and autoscaler.restore(it) is None
 
 
 def test_its_steps_name_its_kind():

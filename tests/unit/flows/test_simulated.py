@@ -21,6 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated i
     SimulatedCluster,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks, observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, Patch, put
 
 SEE, SYNC = Move("see", "foo"), Move("sync", "foo")
@@ -384,3 +385,13 @@ def test_a_cluster_at_rest_has_what_was_asked_for(data):
         assert it.is_settled and not it.is_deleting
         assert [pod.ready for pod in cluster.pods if pod.owner == it.uid] == [True] * it.replicas
     assert {pod.owner for pod in cluster.pods} <= {"", *(it.uid for it in cluster.controllers().values())}
+
+
+def test_more_pods_than_fit_into_memory_are_told_and_not_made():
+    """A status of another controller, or a size of this one, may say anything."""
+    it = SimulatedCluster([rc(replicas=1), rc("other", 2**31 - 1), rc("another", 1, current=2**31 - 1)])
+
+    it.settle()
+    assert len(it.pods) == 1
+    with pytest.raises(RolloutError, match="check mode cannot show what becomes of 1000000000 pods of foo"):
+        it.write(Patch("foo", (put("/spec/replicas", 10**9),)))

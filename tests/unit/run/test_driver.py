@@ -545,7 +545,8 @@ class Scaled(Cluster):
     def __init__(self, *items):
         super().__init__(*items)
         target = {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo"}
-        self.scaler = {"metadata": {"name": "hpa", "uid": "u"}, "spec": {"minReplicas": 2, "scaleTargetRef": target}}
+        self.scaler = {"metadata": {"name": "hpa", "uid": "u"},
+                       "spec": {"minReplicas": 2, "maxReplicas": 9, "scaleTargetRef": target}}
 
     def objects(self, resource):
         return [self.scaler] if resource == "horizontalpodautoscalers" else []

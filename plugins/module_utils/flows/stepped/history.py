@@ -33,31 +33,49 @@ from .find import SteppedObserved
 NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
 
 
-def revisions(controller: Controller, kept: t.Iterable[Json], key: str) -> tuple[Revision, ...]:
+def revisions(controller: Controller, kept: t.Iterable[Json], key: str, *others: Controller) -> tuple[Revision, ...]:
     """All that one can go back to, the newest first: the present template, then those of these ControllerRevisions."""
-    known = sorted(filter(None, map(marks.kept_revision, kept)), key=lambda it: it.number, reverse=True)
+    found = proven(kept, controller, *others)
+    known = [it for it in found if it not in contested(found)]
     template = without_label(controller.template, key)
     if known and known[0].template == template:
         return tuple(known)
     last = controller.last_rollout
     if last.get("to") != controller.images:  # somebody else has changed it since
         last = {"time": controller.created}
-    number = known[0].number + 1 if known else 1
+    number = found[0].number + 1 if found else 1
     return Revision(number, template, fields.text(last, "time"), fields.text(last, "who")), *known
 
 
-def resolved(request: Request, history: t.Sequence[Revision]) -> Request:
+def proven(kept: t.Iterable[Json], *controllers: Controller) -> list[Revision]:
+    """The ControllerRevisions that belong to these controllers, and are named by what they hold; the newest first."""
+    uids = {it.uid for it in controllers}
+    return sorted((it for it in map(marks.kept_revision, kept) if it and it.owner_uid in uids and it.name.endswith(_hash(it))),
+                  key=lambda it: it.number, reverse=True)
+
+
+def contested(found: t.Sequence[Revision]) -> list[Revision]:
+    """Those with a number that others of another template have too: nothing tells which one an update has kept."""
+    return [it for it in found if any(it.number == other.number and it.template != other.template for other in found)]
+
+
+def resolved(request: Request, history: t.Sequence[Revision] | None, found: t.Sequence[Revision]) -> Request:
     """The request with the template that it wants to go back to. Raises RolloutError where there is none of that number.
 
-    An empty history is one that may not be seen.
+    history is None where it may not be seen; found is all that is kept.
     """
-    if not history:
+    if names := [it.name for it in contested(found) if it.number == request.to_revision]:
+        raise RolloutError(f"which template is revision {request.to_revision}? {', '.join(names)} have that number and different "
+                           f"templates", where=request.where, next_command=(
+                               "look at them, and delete the one that no update has kept:",
+                               f"{request.kubectl} get controllerrevisions {' '.join(names)} -o yaml"))
+    if history is None:
         raise RolloutError("its history cannot be read", where=request.where,
                            why="not allowed: list on controllerrevisions (apps)",
                            next_command="ask for that in a Role in this namespace (see docs/permissions.md)")
     there = next((it for it in history if it.number == request.to_revision), None)
     if there is None:
-        raise refusals.no_such_revision(request, history, history[0].number)
+        raise refusals.no_such_revision(request, history, history[0].number if history else 1)
     return dataclasses.replace(request, revision=there.template)
 
 
@@ -105,13 +123,17 @@ def keep(request: Request, seen: SteppedObserved, primary: Controller, successor
 
 def _manifest(request: Request, survivor: Controller, it: Revision) -> Json:
     """Named by what it holds and whose it is: a client that is followed by another one writes nothing twice."""
-    name = identity.successor_name(request.name, identity.digest([survivor.uid, it.number, it.template]))
+    name = identity.successor_name(request.name, _hash(dataclasses.replace(it, owner_uid=survivor.uid)))
     metadata, data = marks.keep_revision(it, survivor.uid)
     return {
         "apiVersion": "apps/v1", "kind": REVISION,
         "metadata": {"name": name, "namespace": request.namespace, **metadata, "ownerReferences": [survivor.reference]},
         "revision": it.number, "data": data,
     }
+
+
+def _hash(it: Revision) -> str:
+    return identity.digest([it.owner_uid, it.number, it.template])
 
 
 def _images(it: Revision) -> str:

@@ -47,9 +47,14 @@ class SteppedFlow(Flow):
         if not request.is_unresolved:
             return request
         seen = self.find(request, cluster)
-        if seen.primary or seen.successor:
-            return history.resolved(request, _history(request, cluster, memory, seen))
-        return request
+        there = [it for it in (seen.primary, seen.successor) if it]
+        if not there:
+            return request
+        known = _history(request, cluster, memory, seen)
+        # Where somebody has deleted the primary, its history is going too: that its update had begun says the state table.
+        if not seen.primary and known is not None and not any(it.number == request.to_revision for it in known):
+            return request
+        return history.resolved(request, known, history.proven(memory.revisions or (), *there))
 
     def find(self, request: Request, cluster: Cluster) -> SteppedObserved:
         return find(cluster.controllers(), request)
@@ -224,12 +229,18 @@ def _may_have_unheard_partner(primary: Controller, successor: Controller | None,
     return bool(primary.partner_uid) or not has_just_marked  # else it is ours to be made, which fails where it is there
 
 
-def _history(request: Request, cluster: Cluster, memory: Memory, seen: Observed) -> tuple[Revision, ...]:
-    """What a controller can go back to, its present template first; nothing where it may not be seen."""
+def _history(request: Request, cluster: Cluster, memory: Memory, seen: Observed) -> tuple[Revision, ...] | None:
+    """What a controller can go back to, its present template first; None where it may not be seen.
+
+    The successor's own template is no revision of a primary that is gone, as long as its update has not ended.
+    """
     if memory.revisions is None:
         memory.revisions = cluster.revisions([it.uid for it in (seen.primary, seen.successor) if it])
-    base = t.cast(Controller, seen.primary or seen.successor)
-    return () if memory.revisions is None else history.revisions(base, memory.revisions, request.label_key)
+    if memory.revisions is None:
+        return None
+    there = [it for it in (seen.primary, seen.successor) if it]
+    known = history.revisions(there[0], memory.revisions, request.label_key, *there[1:])
+    return known if seen.primary else tuple(it for it in known if it.name)
 
 
 def dry_run_of(request: Request, base: Controller) -> Merge | Create:

@@ -17,10 +17,10 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain import re
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped import history
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 
@@ -314,3 +314,85 @@ def test_a_revision_is_told_from_the_request_that_has_none():
     assert wish.undoes and wish.is_unresolved
     wish = dataclasses.replace(wish, revision=rc()["spec"]["template"])
     assert not wish.undoes and wish.fingerprint != UPDATE.fingerprint and wish.applied_to({}) == rc()["spec"]["template"]
+
+
+# What somebody else has written
+
+
+def forged(world, number, image="evil:v1", **changes):
+    """A ControllerRevision that claims to be one of foo's, made as an update makes it, unless changes say otherwise."""
+    it = marks.Revision(number, rc(image=image)["spec"]["template"])
+    survivor = world.controllers()["foo"]
+    manifest = history._manifest(request_from({"name": "foo", **v(2)}), survivor, it)
+    manifest["metadata"].update(changes)
+    world.cluster.kept[manifest["metadata"]["name"]] = manifest
+    return manifest["metadata"]["name"]
+
+
+@pytest.mark.parametrize("changes", [
+    {"ownerReferences": []}, {"name": "foo-0123456789"},
+    {"ownerReferences": [{"kind": "ReplicationController", "uid": "another", "controller": True}]},
+], ids=["nobody's", "of another name", "another controller's"])
+def test_one_that_no_update_has_kept_shadows_nothing(changes):
+    world = World(rc(replicas=1))
+    world.roll(**v(2))
+    forged(world, 1, **changes)
+    forged(world, 7, "evil:v2", **changes)
+
+    assert world.history() == [(2, "myimage:v2"), (1, "myimage:v1")]
+    world.roll(**back_to(1))
+    assert world.images() == {"foo": "myimage:v1"}
+
+
+def test_of_two_with_one_number_neither_is_used():
+    world = World(rc(replicas=1))
+    world.roll(**v(2))
+    names = sorted([*world.cluster.kept, forged(world, 1)])
+
+    assert world.history() == [(2, "myimage:v2")]
+    with pytest.raises(RolloutError, match="which template is revision 1") as caught:
+        world.roll(**back_to(1))
+    assert all(name in caught.value.what and name in caught.value.next_command for name in names)
+    assert world.images() == {"foo": "myimage:v2"}
+
+
+def test_an_update_whose_controller_was_deleted_half_way_has_no_revision_of_its_own():
+    """What the successor carries is what the update leads to, not where it came from."""
+    world = World(rc(replicas=2))
+    world.roll(**v(2), pause_at="1")
+    assert world.cluster.write(Delete("foo", {}))
+    world.cluster.settle()
+
+    with pytest.raises(NoSuchController) as caught:
+        world.roll(**back_to(1))
+
+    assert "its update had begun" in caught.value.why
+
+
+def test_the_record_says_that_it_is_rolled_back_where_the_revision_is_the_present_template():
+    world = World(rc(replicas=2))
+    world.roll(**v(2), pause_at="1")
+    world.roll(**back_to(1))
+
+    assert world.controllers()["foo"].last_rollout["outcome"] == "rolled_back"
+    assert not world.roll(state="rolled_back")["changed"]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("versions", [(2,), (2, 3)], ids=str)
+def test_interrupted_on_the_way_to_one_revision_it_ends_at_the_one_that_is_asked_for_then(versions, after):
+    for number in range(1, 30):
+        world = World(rc(replicas=2))
+        for each in versions:
+            world.roll(**v(each))
+        world.tries.clear()
+        world.dies_at, world.after = number, after
+        try:
+            world.roll(**back_to(1))
+        except Killed:
+            world.dies_at = None
+            world.roll(**back_to(2))
+            assert world.images() == {"foo": "myimage:v2"}, f"killed at {number}"
+        else:
+            break
+    assert 9 < number < 29

@@ -864,7 +864,9 @@ def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_i
 def scaler(frozen=None):
     """A HorizontalPodAutoscaler, as it is or frozen with what it had before."""
     annotations = {marks.FROZEN: identity.canonical(frozen)} if frozen else {}
-    return {"metadata": {"name": "hpa", "uid": "u", "annotations": annotations}, "spec": {"minReplicas": 2}}
+    disabled = {"behavior": {each: {"selectPolicy": "Disabled"} for each in ("scaleUp", "scaleDown")}} if frozen else {}
+    return {"metadata": {"name": "hpa", "uid": "u", "annotations": annotations},
+            "spec": {"minReplicas": 2, "maxReplicas": 9, **disabled}}
 
 
 FROZEN = scaler({"behavior": None, "minReplicas": 2})

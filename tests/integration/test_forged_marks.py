@@ -146,7 +146,7 @@ def test_a_successor_whose_template_somebody_has_edited_is_refused(namespace, wi
     assert namespace.roll(state="rolled_back")["changed"] and namespace.rcs() == ["foo"]
 
 
-FORGED = ["[" * 100_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}', '{"next":"../secrets/db"}']
+FORGED = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}', '{"next":"../secrets/db"}']
 
 
 @pytest.mark.parametrize("text", FORGED, ids=range(len(FORGED)))

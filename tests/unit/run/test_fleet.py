@@ -105,6 +105,19 @@ def test_what_labels_choose_is_taken_by_name_and_a_next_one_stands_for_the_one_i
     assert order(cluster, label_selectors=["app"]) == ["another", "foo"]
 
 
+@pytest.mark.parametrize("items, chosen, expected", [
+    ([old(), new()], [SUCCESSOR], [SUCCESSOR]),
+    ([new()], [SUCCESSOR], ["foo"]),
+    ([rc(), new(name="payments")], ["payments"], ["payments"]),
+    ([rc(), new(name="payments")], ["foo", "payments"], ["foo", "payments"]),
+    ([new(name="payments", label="0123456789")], ["payments"], ["payments"]),
+], ids=["of one that was not chosen", "of one that is gone", "it only says so", "it only says so of one that was chosen",
+        "it only says so of one that is not there"])
+def test_chosen_by_labels_none_stands_for_one_that_was_not(items, chosen, expected):
+    """Whoever may annotate one of them would have the task roll a controller outside of the labels."""
+    assert order(Cluster(*items, chosen=chosen), label_selectors=["app"]) == expected
+
+
 def test_an_annotation_orders_numbers_then_texts_then_the_others():
     items = controllers("none", "second", "text", "tenth", "first", second="2", text="last", tenth="10", first="1.5")
 

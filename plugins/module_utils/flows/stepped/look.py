@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ...model import budgets, identity
+from ...model import budgets, identity, marks
 from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.marks import DEPLOYMENT_LABEL, Revision
@@ -133,6 +133,11 @@ class SteppedFlow(Flow):
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         primary = seen.primary
         return primary if primary and primary.current and not seen.in_progress and _hands_over(request) else None
+
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        there = [it for it in (memory.seen.primary, memory.seen.successor) if it]
+        return [f"not readable, and taken for missing: the annotation {key} of {it.name}"
+                for it in there for key in marks.unreadable(it.annotations)]
 
     def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[Revision, ...]:
         return history.revisions(seen.primary, kept, DEPLOYMENT_LABEL) if seen.primary else ()

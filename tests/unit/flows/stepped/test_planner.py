@@ -11,6 +11,7 @@ import json
 
 import pytest
 from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended, look, new, old, plan, rc, record, summary, template
+from clusters import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -856,6 +857,16 @@ def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_i
 
     arguments = refused.value.next_command.partition("-a ")[2].strip("'")
     assert json.loads(arguments)["name"] == "foo"
+
+
+def test_marks_that_cannot_be_read_are_told_with_the_name_of_their_controller_and_written_anew():
+    forged = {marks.ORIGINAL: "9" * 5000, marks.DESIRED: "[" * 5000, marks.LAST_ROLLOUT: "[7]", marks.PAUSED: "two"}
+    cluster = Cluster(rc(annotations=forged))
+
+    result = cluster.run(UPDATE)
+
+    assert {f"not readable, and taken for missing: the annotation {key} of foo" for key in forged} <= set(result["warnings"])
+    assert cluster.controllers()["foo"].images == V2 and cluster.controllers()["foo"].replicas == 3
 
 
 # What else scales and counts the pods

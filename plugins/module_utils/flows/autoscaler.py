@@ -51,7 +51,8 @@ def around(request: Request, seen: Observed, plan: t.Callable[[], Decision]) -> 
     if is_frozen(scaler):
         if not decision.is_end:
             return decision
-        return restored or dataclasses.replace(decision, warning="; ".join(filter(None, (decision.warning, _cannot_restore(request, scaler)))))
+        told = filter(None, (decision.warning, _cannot_restore(request, scaler)))
+        return restored or dataclasses.replace(decision, warning="; ".join(told))
     if decision.is_end or request.autoscaler == "ignore":
         return decision
     if request.autoscaler == "refuse":

@@ -203,7 +203,7 @@ def last_rollout(annotations: Annotations) -> Json:
 
 def rollout(annotations: Annotations) -> Rollout | None:
     """The record of a Deployment's update in progress; None where there is none, or any part of it is not what it should be."""
-    record = last_rollout(annotations)
+    record = _mapping(annotations.get(LAST_ROLLOUT)) or {}
     original, paced = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_whole = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
                 and all(_is_images(record.get(field)) for field in ("from", "to"))
@@ -329,11 +329,6 @@ def _as_text(value: t.Any) -> str:
     return text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
-def _is_images(value: t.Any) -> bool:
-    """Whether it may be images by container."""
-    return isinstance(value, dict) and all(isinstance(image, str) for image in value.values())
-
-
 def _is_template(value: Json) -> bool:
     """Whether it may be a pod template: what is read of one is there, and of its type."""
     spec = value.get("spec")
@@ -394,10 +389,6 @@ def _count(text: str | None) -> int | None:
     """A number of replicas, or None; JSON and the API know none above 2^31 - 1."""
     is_number = text is not None and text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31
     return int(text) if text is not None and is_number else None
-
-
-def _is_text(value: t.Any) -> bool:
-    return isinstance(value, str)
 
 
 #: The fields of a record that every flow has; what else is in it, its flow reads.

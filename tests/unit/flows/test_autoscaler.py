@@ -74,7 +74,7 @@ def test_what_it_cannot_have_had_is_left_to_people_and_the_update_ends(text):
     end = Step(Action.ANNOTATE, "foo", Patch("foo", ()), is_end=True)
 
     assert autoscaler.restore(it) is None
-    told = autoscaler.around(Request(name="foo", namespace="shop"), Observed(None, None, autoscaler=it), end)
+    told = autoscaler.around(Request(name="foo", namespace="shop"), Observed(None, None, autoscaler=it), lambda: end)
     assert told.write is end.write and "kubectl -n shop edit hpa hpa" in told.warning
 
 

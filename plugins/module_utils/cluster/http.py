@@ -16,14 +16,13 @@ import contextlib
 import email.utils
 import json
 import random
-import re
 import threading
 import time
 import typing as t
 from urllib.parse import quote, urlencode
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, mapping, text
+from ..model.fields import Json, mapping, text, told
 from ..model.steps import Create, Delete, Patch, Write
 from .connection import Connection
 
@@ -67,7 +66,7 @@ class Refused(Exception):
             self.details = {}
         self.server, self.status = server, status
         self.request = f"{method} {path.partition('?')[0]}"
-        self.reason = self.details.get("message") or body[:256].decode(errors="replace").strip() or f"status {status}"
+        self.reason = told(text(self.details, "message") or body[:256].decode(errors="replace")) or f"status {status}"
         super().__init__(self.reason)
 
     def is_stale(self, write: Write) -> bool:
@@ -87,7 +86,7 @@ class Refused(Exception):
             return RolloutError("the API server does not accept the credentials (401)", where=self.server,
                                 why=self.reason, next_command="renew the token, or check api_key and kubeconfig")
         is_admitted = write or what  # what goes through admission may be refused by a policy, a webhook or a quota as well
-        if self.status == 403 and (not is_admitted or re.search('User ".*" cannot ', self.reason)):
+        if self.status == 403 and (not is_admitted or ('User "' in self.reason and '" cannot ' in self.reason)):
             return RolloutError("permission denied (403)", where=where, why=self.reason,
                                 next_command=next_command
                                 or "ask for that verb and resource in a Role in this namespace (see docs/permissions.md)")
@@ -328,5 +327,5 @@ def _brief(error: BaseException) -> str:
     """The innermost reason: urllib3 wraps it in the address of a Python object."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason
-    text = " ".join(str(error).split())
-    return text.rpartition(">: ")[2][:300] or type(error).__name__
+    said = told(" ".join(str(error).split()))
+    return said.rpartition(">: ")[2][:300] or type(error).__name__

@@ -14,7 +14,7 @@ import typing as t
 from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
-from ..model.fields import Json
+from ..model.fields import Json, each_text, told
 from ..model.observed import Controller, Pod
 from ..model.steps import HandOver, Patch
 from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, AnswerLost, Http, Refused, Unreachable, quoted
@@ -125,7 +125,8 @@ class Pods:
     def of(self, controller: Controller) -> list[Json]:
         """The controller's own pods, a page of them at most; none where they may not be listed."""
         try:
-            return _own(self._http.page(self._path, {"labelSelector": _labels(controller.selector)}).get("items") or [], controller)
+            page = self._http.page(self._path, {"labelSelector": _labels(controller.selector)})
+            return _own(each_text(page.get("items") or [], told), controller)
         except Refused:
             return []
 
@@ -147,10 +148,11 @@ class Pods:
         query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
                            "limitBytes": LOG_BYTES})
         try:
-            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*", most=LOG_BYTES)
+            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*", most=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
             return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
-        return data.decode(errors="replace").splitlines() if status == 200 else []
+        lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]  # a kubelet may answer with more than it is asked for
+        return [told(line.decode(errors="replace")) for line in lines] if status == 200 else []
 
 
 def _own(pods: list[Json], controller: Controller) -> list[Json]:

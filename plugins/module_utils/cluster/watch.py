@@ -17,7 +17,7 @@ import typing as t
 from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
-from ..model.fields import Json
+from ..model.fields import Json, each_text, told
 from ..model.kinds import Kind
 from ..model.observed import Controller, parse
 from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause
@@ -148,7 +148,10 @@ class Cache:
 
 
 class Followed:
-    """Objects that only explain a wait: listed, then watched or listed again. What may not be seen counts as not there."""
+    """Objects that only explain a wait: listed, then watched or listed again. What may not be seen counts as not there.
+
+    They are never written back, so each text in them is taken as it may be told.
+    """
 
     def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool) -> None:
         self._http, self._path, self._query, self._is_of_interest = http, path, query, is_of_interest
@@ -193,7 +196,7 @@ class Followed:
         uid = item["metadata"]["uid"]
         self._items.pop(uid, None)
         if not is_gone and self._is_of_interest(item):
-            self._items[uid] = item
+            self._items[uid] = each_text(item, told)
             if len(self._items) > PAGE:
                 del self._items[next(iter(self._items))]
 

@@ -16,12 +16,14 @@ import re
 import typing as t
 
 from ..flows import handover
+from ..model import identity
 from ..model.fields import Json
 from ..model.fields import mapping as _map
 from ..model.fields import number as _number
 from ..model.fields import objects as _list
 from ..model.fields import text as _text
 from ..model.observed import Controller
+from ..model.request import Request
 from .signs import (
     ENDED,
     HEALTHY,
@@ -29,6 +31,7 @@ from .signs import (
     NOT_STARTED,
     ORDER,
     OTHER,
+    PULL,
     REFUSED,
     REJECTED,
     RUNNING,
@@ -42,6 +45,9 @@ from .signs import (
 
 #: Longer messages lose their middle: the object stands at the beginning, the innermost reason at the end.
 LONGEST_MESSAGE = 600
+#: The values of a suggestion that are made for a command, and what a line that is one begins with.
+_COMMANDS = ("kubectl", "cluster", "logs", "claims")
+_BEGINS_COMMAND = ("{kubectl} ", "{cluster} ", "{logs}")
 #: What programs put before a message on its way, which only repeats what stands there anyway.
 _WRAPPINGS = re.compile(
     r'^(Back-off pulling image "[^"]*": (?=Err))?(ErrImagePull: )?(failed to pull and unpack image "[^"]*": (?=failed to resolve))?'
@@ -91,20 +97,22 @@ class Cause:
         return f"{self.place}: {said}" + (f" (and {more} more pod{'s' if more > 1 else ''})" if more else "")
 
 
-def causes(controller: Controller, pods: t.Sequence[Json], events: t.Sequence[Json]) -> list[Cause]:
+def causes(request: Request, controller: Controller, pods: t.Sequence[Json], events: t.Sequence[Json]) -> list[Cause]:
     """The causes that show, the most telling first; one per kind.
 
     pods: those of the controller that are not ready, whole. events: Warnings of the namespace; those of other objects are
-    ignored.
+    ignored. Whoever may create Events may write anything into one: it explains what a pod's own status says, and never makes a
+    cause fatal by itself.
     """
+    commands = {"kubectl": request.kubectl, "cluster": request.kubectl_of_cluster}
     about: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
         about[_text(_map(event, "involvedObject"), "uid")].append(event)
     found: dict[str, list[Cause]] = collections.defaultdict(list)
-    told = _refused(controller, [*pods, *events])
+    told = _refused(controller, commands)
     for pod in pods:
         uid = _text(_map(pod, "metadata"), "uid")
-        told += _of_pod(pod, about[uid] if uid else [])
+        told += _of_pod(pod, about[uid] if uid else [], commands)
     for cause in told:
         found[cause.kind].append(cause)
     merged = []
@@ -120,6 +128,8 @@ class _Sign(t.NamedTuple):
     reason: str
     message: str
     times: int = 1
+    #: An Event says so, and not the object itself.
+    is_hearsay: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,13 +156,12 @@ class _Subject:
         return []
 
     def _cause(self, row: Row, sign: _Sign, matched: dict[str, str]) -> Cause:
-        known: dict[str, str | None] = {**self.names, **matched}
         return Cause(
             kind=f"init-{row.kind}" if self.is_init else row.kind,
             reason=sign.reason,
             message=_one_line(sign.message),
-            suggestion=row.suggestion.format_map({key: " ".join((value or "").split()) for key, value in known.items()}),
-            is_fatal=row.fatal is Fatal.YES or (row.fatal is Fatal.AGAIN and self.is_again),
+            suggestion=_suggestion(row.suggestion, {**self.names, **matched}),
+            is_fatal=(row.fatal is Fatal.YES and not sign.is_hearsay) or (row.fatal is Fatal.AGAIN and self.is_again),
             pod=self.pod,
             container=self.container if row.has_log else "",
             is_restarted=self.is_restarted and row.has_log,
@@ -160,24 +169,32 @@ class _Subject:
         )
 
 
-def _refused(controller: Controller, neighbours: t.Iterable[Json]) -> list[Cause]:
-    """What keeps the controller manager from creating pods, or, where there are too many, from deleting them.
+def _suggestion(template: str, known: t.Mapping[str, str | None]) -> str:
+    """A row's, with what is known put in; in a command, where it is to be pasted, nothing but names."""
+    told = {key: " ".join((value or "").split()) for key, value in known.items()}
+    typed = {key: value if key in _COMMANDS else _typed(key, value) for key, value in told.items()}
+    return "\n".join(line.format_map(typed if line.startswith(_BEGINS_COMMAND) else told) for line in template.split("\n"))
 
-    neighbours: objects that tell the namespace.
-    """
+
+def _typed(what: str, name: str) -> str:
+    """A name for a command; where somebody has written anything else, the word for what to type there."""
+    return name if identity.is_name(name) else what.upper()
+
+
+def _refused(controller: Controller, commands: t.Mapping[str, str]) -> list[Cause]:
+    """What keeps the controller manager from creating pods, or, where there are too many, from deleting them."""
     if not controller.failure or handover.CLOSED in controller.failure:  # closed on purpose, until all pods are handed over
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
-    namespace = next(filter(None, (_text(_map(each, "metadata"), "namespace") for each in neighbours)), "")
-    subject = _Subject(f"{controller.kind} {controller.name}", {"kubectl": _kubectl(namespace)})
+    subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     return subject.causes(REFUSED, [_Sign(reason, controller.failure)])
 
 
-def _of_pod(pod: Json, events: list[Json]) -> list[Cause]:
+def _of_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str]) -> list[Cause]:
     metadata, spec, status = (_map(pod, key) for key in ("metadata", "spec", "status"))
     conditions = {_text(each, "type"): each for each in _list(status, "conditions")}
     name = _text(metadata, "name")
-    names = {"pod": name, "node": _text(spec, "nodeName"), "kubectl": _kubectl(_text(metadata, "namespace")), **_wishes(spec)}
+    names = {"pod": name, "node": _text(spec, "nodeName"), **commands, **_wishes(spec)}
     subject = _Subject(f"pod {name}", names, pod=name)
     lost = subject.causes(LOST, _loss(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
@@ -199,7 +216,7 @@ def _wishes(spec: Json) -> dict[str, str]:
                                  if (amount := _map(_map(each, "resources"), "requests").get(resource)))
              for resource in ("cpu", "memory")}
     selector = [f"{key}={value}" for key, value in _map(spec, "nodeSelector").items()]
-    return {"claims": " ".join(filter(None, claims)), "cpu": asked["cpu"] or "see the template",
+    return {"claims": " ".join(filter(identity.is_name, claims)), "cpu": asked["cpu"] or "see the template",
             "asked_memory": asked["memory"] or "see the template", "selector": ", ".join(selector) or "nodeAffinity",
             "gates": ", ".join(_text(each, "name") for each in _list(spec, "schedulingGates"))}
 
@@ -232,13 +249,21 @@ def _of_containers(subject: _Subject, spec: Json, status: Json, events: list[Jso
               for kind, key in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses"))}
     has_begun = any(_begun(each) for of_kind in states.values() for each in of_kind.values())
     if not has_begun:  # a volume, the network: nothing that belongs to one container
-        found += subject.causes(NOT_STARTED, _signs(event for event in events if not _field(event)))
+        told = _signs(event for event in events if not _field(event))
+        found += subject.causes(NOT_STARTED, [_borne_out(sign, status) for sign in told])
     for kind, of_kind in states.items():
         specs = {_text(each, "name"): each for each in _list(spec, kind)}
         for name, state in of_kind.items():
             about = [event for event in events if _field(event) in ("", f"spec.{kind}{{{name}}}")]
             found += _of_container(_container(subject, kind, specs.get(name, {}), state), specs.get(name, {}), state, about)
     return found
+
+
+def _borne_out(sign: _Sign, status: Json) -> _Sign:
+    """What an Event says of volumes, as the pod's own word where that has no sandbox yet: it is made when all are mounted."""
+    waits = any(_text(each, "type") == "PodReadyToStartContainers" and _text(each, "status") == "False"
+                for each in _list(status, "conditions"))
+    return sign._replace(is_hearsay=not (waits and sign.reason == "FailedMount"))
 
 
 def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
@@ -248,7 +273,8 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
     title = "init container" if is_init else "sidecar container" if is_sidecar else "container"
     last = _map(_map(status, "lastState"), "terminated")
     is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
-    logs = f"{pod.names['kubectl']} logs {pod.pod} -c {name}" + (" --previous" if is_restarted else "")
+    logs = (f"{pod.names['kubectl']} logs {_typed('pod', pod.pod)} -c {_typed('container', name)}"
+            + (" --previous" if is_restarted else ""))
     limit = _map(_map(spec, "resources"), "limits").get("memory")
     return dataclasses.replace(
         pod, place=f"{pod.place}, {title} {name}", container=name, is_init=is_init, is_restarted=is_restarted,
@@ -273,7 +299,7 @@ def _of_container(subject: _Subject, spec: Json, status: Json, events: list[Json
         return []
     reason, message = _waiting(status)
     if reason not in (*HEALTHY, "CrashLoopBackOff"):
-        if re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):  # up to Kubernetes 1.31 only the event says why
+        if reason in PULL and re.fullmatch(r'(Back-off pulling image "[^"]*")?', message):  # up to 1.31 only the event says why
             message = next((each.message for each in _signs(events) if "Failed to pull image" in each.message), message)
         return subject.causes((*NOT_STARTED, OTHER), [_Sign(reason, message)])
     if not _begun(status):
@@ -327,7 +353,7 @@ def _signs(events: t.Iterable[Json]) -> list[_Sign]:
     """The oldest first. "Error: ErrImagePull" and its like are left out: another event says more at the same moment."""
     ordered = sorted(events, key=lambda event: _text(event, "lastTimestamp") or _text(event, "eventTime"))
     signs = [_Sign(_text(event, "reason"), _text(event, "message").removeprefix("(combined from similar events): "),
-                   _number(event, "count") or _number(_map(event, "series"), "count") or 1) for event in ordered]
+                   _number(event, "count") or _number(_map(event, "series"), "count") or 1, is_hearsay=True) for event in ordered]
     return [sign for sign in signs if not re.fullmatch(r"Error: \w+", sign.message)]
 
 
@@ -350,13 +376,9 @@ def _is(conditions: dict[str, Json], kind: str, value: str) -> bool:
     return _text(conditions.get(kind, {}), "status") == value
 
 
-def _kubectl(namespace: str) -> str:
-    return f"kubectl -n {namespace}" if namespace else "kubectl"
-
-
 def _without_preemption(message: str) -> str:
     """The scheduler's sentence without what it adds in nearly all cases."""
-    return re.sub(r"\s*(no new claims to deallocate,?|preemption: .*|(?<=\.) not found$)", "", message)
+    return re.sub(r"no new claims to deallocate,?|preemption: .*|(?<=\.) not found$", "", message)
 
 
 def _one_line(message: str) -> str:

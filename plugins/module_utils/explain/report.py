@@ -20,8 +20,7 @@ from ..model.template import image_names, images_of
 
 #: The most samples of the sizes that a result has.
 SAMPLES = 500
-_DONE = {"updated": "is updated to", "rolled_back": "is rolled back to", "restarted": "is restarted with",
-         "migrated": "is now a Deployment, with"}
+_DONE = {"updated": "updated to", "rolled_back": "rolled back to", "restarted": "restarted with", "migrated": "a Deployment, with"}
 
 
 def rollout(standing: Standing) -> Json:
@@ -120,9 +119,9 @@ def line(step: Step) -> str:
     return f"{step.action} {step.name}: {change}"
 
 
-def enough(steps: int, following: Step) -> str:
-    """The end of a task with max_steps."""
-    return f"{steps} steps were taken; the next one would be: {line(following)}"
+def enough(steps: int, following: Step, is_real: bool) -> str:
+    """The end of a task with max_steps; check mode, which is not real, takes none."""
+    return f"{steps} steps {'were' if is_real else 'would be'} taken; the next one would be: {line(following)}"
 
 
 def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
@@ -135,16 +134,18 @@ def waiting(until: str, namespace: str, pod: str = "", cause: str = "") -> str:
     return "; ".join(filter(None, (f"waiting: {until}", cause)))
 
 
-def sentence(request: Request, standing: Standing) -> str:
-    """What has become of the user's controller, when something was done."""
+def sentence(request: Request, standing: Standing, is_real: bool = True) -> str:
+    """What has become of the user's controller, when something was done; in check mode, which is not real, what would."""
     survivor, old, new = standing.survivor, standing.old, standing.new
+    has_become = "is" if is_real else "would be"
     if survivor is None:
-        return f"{request.name} is gone"
+        return f"{request.name} {has_become} gone"
     if standing.paused is not None and old and new:
-        return (f"{request.name} is paused at {standing.paused} of {standing.goal} replicas of {image_names(new.images)} "
+        return (f"{request.name} {has_become} paused at {standing.paused} of {standing.goal} replicas of {image_names(new.images)} "
                 f"({new.name}), alongside {old.replicas} of {image_names(old.images)}")
-    taken = f" replaces {request.name} and" if survivor.name != request.name else ""
-    return (f"{survivor.name}{taken} {_DONE[request.state]} {image_names(survivor.images)}: "
+    taken = f" {'replaces' if is_real else 'would replace'} {request.name} and" if survivor.name != request.name else ""
+    is_now = "is now" if is_real and request.state.migrates else has_become
+    return (f"{survivor.name}{taken} {is_now} {_DONE[request.state]} {image_names(survivor.images)}: "
             f"{survivor.available} of {survivor.replicas} replicas available")
 
 

@@ -32,11 +32,12 @@ class Row(t.NamedTuple):
     """What a sign means."""
 
     kind: str
-    #: Regular expression on "reason: message"; what its groups match can be used in the suggestion.
+    #: Regular expression on "reason: message"; what its groups match can be used in the suggestion. Others write what it is
+    #: searched in: it takes time in proportion to that (a test reads each of them).
     says: str
     fatal: Fatal
-    #: A command has a line of its own. {kubectl} has the namespace; {pod}, {node}, {container}, {memory} (its limit) and the
-    #: like are those of the pod in question.
+    #: A command has a line of its own. {kubectl} has the namespace, {cluster} is kubectl without one; {pod}, {node}, {container},
+    #: {memory} (its limit) and the like are those of the pod in question.
     suggestion: str
     #: An event that was seen less often is no failure.
     times: int = 1
@@ -49,28 +50,29 @@ class Row(t.NamedTuple):
 #: the question is whether the same template can be accepted later. Quota: yes, when old pods or other workloads go. All the
 #: others judge the template itself, and stay as they are until somebody changes the template or the rule.
 REFUSED = (
-    Row("quota", r"failed quota: (?P<name>[^:]+): must specify (?P<what>.*)", Fatal.YES,
+    Row("quota", r"failed quota: (?P<name>[^:]{1,253}): must specify (?P<what>.{1,600})", Fatal.YES,
         "add to resources in the template what the quota {name} asks for: {what}"),
-    Row("quota", r"exceeded quota: (?P<name>[^,]+),", Fatal.NO,
+    Row("quota", r"exceeded quota: (?P<name>[^,]{1,253}),", Fatal.NO,
         "let old pods go first (max_surge=0 max_unavailable=1), or raise the quota:\n{kubectl} edit quota {name}"),
     Row("quota", r"insufficient quota", Fatal.NO, "{kubectl} describe quota"),
-    Row("limit-range", r"(minimum|maximum) \S+ usage per|max limit to request ratio per", Fatal.YES,
+    Row("limit-range", r"(minimum|maximum) \S{1,253} usage per|max limit to request ratio per", Fatal.YES,
         "change resources in the template, or the LimitRange:\n{kubectl} describe limitrange"),
-    Row("service-account", r"error looking up service account .*?serviceaccount \"(?P<name>[^\"]+)\" not found", Fatal.YES,
+    Row("service-account", r"^(?=.*error looking up service account ).*serviceaccount \"(?P<name>[^\"]{1,253})\" not found",
+        Fatal.YES,
         "correct serviceAccountName in the template, or create it:\n{kubectl} create serviceaccount {name}"),
     Row("admission", r"violates PodSecurity", Fatal.YES,
         "add what the message names to securityContext in the template, or have the namespace's PodSecurity level changed"),
-    Row("admission", r"ValidatingAdmissionPolicy '(?P<name>[^']+)'", Fatal.YES,
-        "change the template as the message says; the rule:\nkubectl get validatingadmissionpolicy {name} -o yaml"),
-    Row("admission", r"admission webhook \"(?P<name>[^\"]+)\" denied", Fatal.YES,
+    Row("admission", r"ValidatingAdmissionPolicy '(?P<name>[^']{1,253})'", Fatal.YES,
+        "change the template as the message says; the rule:\n{cluster} get validatingadmissionpolicy {name} -o yaml"),
+    Row("admission", r"admission webhook \"(?P<name>[^\"]{1,253})\" denied", Fatal.YES,
         "change the template as the message says, or ask whoever runs the webhook {name}"),
-    Row("admission", r"no PriorityClass with name (?P<name>\S+)", Fatal.YES,
-        "create the PriorityClass {name}, or correct priorityClassName in the template:\nkubectl get priorityclass"),
-    Row("admission", r"RuntimeClass \"(?P<name>[^\"]+)\" not found", Fatal.YES,
-        "create the RuntimeClass {name}, or correct runtimeClassName in the template:\nkubectl get runtimeclass"),
+    Row("admission", r"no PriorityClass with name (?P<name>\S{1,253})", Fatal.YES,
+        "create the PriorityClass {name}, or correct priorityClassName in the template:\n{cluster} get priorityclass"),
+    Row("admission", r"RuntimeClass \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
+        "create the RuntimeClass {name}, or correct runtimeClassName in the template:\n{cluster} get runtimeclass"),
     Row("admission", r"denied the request", Fatal.YES, "change the template as the message says"),
     # Not its judgement but its absence: it may be back in a moment.
-    Row("webhook", r"failed calling webhook \"(?P<name>[^\"]+)\"", Fatal.NO,
+    Row("webhook", r"failed calling webhook \"(?P<name>[^\"]{1,253})\"", Fatal.NO,
         "check that the service behind the webhook {name} is running: it does not respond"),
     Row("invalid", r" is invalid: ", Fatal.YES, "correct the template as the message says"),
     Row("creation", r"", Fatal.NO, "check which part of the template, or which rule of the namespace, the message is about"),
@@ -79,7 +81,7 @@ REFUSED = (
 #: The scheduler finds no node: the pod's PodScheduled condition. Old pods that go make room, and an autoscaler may bring
 #: nodes, so none of it is fatal but what has to be created by somebody.
 UNSCHEDULABLE = (
-    Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]+)\" not found", Fatal.YES,
+    Row("claim", r"persistentvolumeclaim \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
         "create the PersistentVolumeClaim {name} or correct its name in the template:\n{kubectl} get pvc"),
     Row("claim", r"unbound immediate PersistentVolumeClaims|didn't find available persistent volumes|persistentvolumeclaim",
         Fatal.NO, "see why the claim is not bound (storage class, provisioner, size):\n{kubectl} describe pvc {claims}"),
@@ -90,23 +92,23 @@ UNSCHEDULABLE = (
         "add nodes, lower resources.requests.cpu ({cpu}), or let old pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"Insufficient memory", Fatal.NO,
         "add nodes, lower resources.requests.memory ({asked_memory}), or let old pods go first: max_surge=0 max_unavailable=1"),
-    Row("unschedulable", r"Insufficient (?P<what>\S+?)[,.]?(\s|$)|(?P<pods>Too many pods)", Fatal.NO,
+    Row("unschedulable", r"Insufficient (?P<what>\S{1,253}?)[,.]?(\s|$)|(?P<pods>Too many pods)", Fatal.NO,
         "add nodes, or let old pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"didn't have free ports", Fatal.NO,
         "let old pods go first, because hostPort allows only one such pod per node: max_surge=0 max_unavailable=1"),
     # The scheduler asks for taints first: the nodes with a taint may be those that are meant. Nobody means the control plane.
-    Row("unschedulable", r"taint(?! {node-role).*node affinity/selector|node affinity/selector.*taint(?! {node-role)", Fatal.NO,
+    Row("unschedulable", r"^(?=.*taint(?! {node-role)).*node affinity/selector", Fatal.NO,
         "check whether the nodes with the labels that the template asks for ({selector}) have a taint that it does not tolerate:\n"
-        "kubectl describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\nkubectl get nodes --show-labels"),
+        "{cluster} describe nodes | grep -E '^(Name|Taints):'\nif there is no such node:\n{cluster} get nodes --show-labels"),
     Row("unschedulable", r"node affinity/selector|requested node name", Fatal.NO,
-        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one:\nkubectl get nodes --show-labels"),
+        "correct nodeSelector or nodeAffinity ({selector}), which match no node, or label one:\n{cluster} get nodes --show-labels"),
     Row("unschedulable", r"affinity rules|topology spread", Fatal.NO,
         "relax podAffinity, podAntiAffinity or topologySpreadConstraints, which rule out every node; or add nodes; or let old "
         "pods go first: max_surge=0 max_unavailable=1"),
     Row("unschedulable", r"taint", Fatal.NO,
-        "tolerate the taint in the template, or remove it from nodes:\nkubectl describe nodes | grep -E '^(Name|Taints):'"),
+        "tolerate the taint in the template, or remove it from nodes:\n{cluster} describe nodes | grep -E '^(Name|Taints):'"),
     Row("unschedulable", r"were unschedulable", Fatal.NO,
-        "let a cordoned node take pods again:\nkubectl get nodes\nkubectl uncordon NODE"),
+        "let a cordoned node take pods again:\n{cluster} get nodes\n{cluster} uncordon NODE"),
     Row("unschedulable", r"^SchedulingGated", Fatal.NO,
         "let whoever put these schedulingGates on the pod remove them: {gates}"),
     Row("unschedulable", r"", Fatal.NO, "{kubectl} describe pod {pod}"),
@@ -114,9 +116,10 @@ UNSCHEDULABLE = (
 
 #: The kubelet cannot create or start a container: what it waits for, or the events that come before that is shown.
 #: A pull that failed may succeed at the next try, for which the driver waits a little in any case.
-_PULL = r"(ErrImagePull|ImagePullBackOff|Failed to pull image).*"
+PULL = ("ErrImagePull", "ImagePullBackOff")
+_PULL = r"^(?=.*(?:ErrImagePull|ImagePullBackOff|Failed to pull image)).*"
 #: containerd says RunContainerError and StartError, CRI-O says CreateContainerError; both repeat these words of runc.
-_EXEC = r"no command specified|exec: .*(not found|no such file or directory|permission denied)"
+_EXEC = r"(?=.*no command specified|(?=.*exec: ).*(?:not found|no such file or directory|permission denied))"
 _COMMAND = "compare command and args in the template with what is in the image"
 _START = "correct what the message names: command, volumeMounts or securityContext in the template"
 NOT_STARTED = (
@@ -135,26 +138,26 @@ NOT_STARTED = (
         "push that image, or correct its name or tag: the registry does not have it"),
     Row("image", r"ErrImagePull|ImagePullBackOff|Failed to pull image|ImageInspectError|RegistryUnavailable"
         r"|SignatureValidationFailed", Fatal.YES, "check image and tag, and that node {node} can reach the registry"),
-    Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]+)\" not found", Fatal.YES,
+    Row("configuration", r"(?P<what>secret|configmap) \"(?P<name>[^\"]{1,253})\" not found", Fatal.YES,
         "create the {what} {name}, or correct its name in the template:\n{kubectl} get {what}"),
-    Row("configuration", r"couldn't find key (?P<key>\S+) in (?P<what>Secret|ConfigMap) \S+?/(?P<name>[^\s/]+)$", Fatal.YES,
-        "add the key {key} to the {what} {name}, or correct it in the template"),
-    Row("configuration", r"references non-existent \w+ key", Fatal.YES, "add that key, or correct it in the template"),
+    Row("configuration", r"couldn't find key (?P<key>\S{1,253}) in (?P<what>Secret|ConfigMap) [^\s/]{1,253}"
+        r"/(?P<name>[^\s/]{1,253})$", Fatal.YES, "add the key {key} to the {what} {name}, or correct it in the template"),
+    Row("configuration", r"references non-existent \w{1,253} key", Fatal.YES, "add that key, or correct it in the template"),
     Row("configuration", r"runAsNonRoot", Fatal.YES,
         "set securityContext.runAsUser in the template, or build the image with another USER than root"),
     Row("configuration", r"^CreateContainerConfigError", Fatal.YES, "correct the template as the message says"),
-    Row("command", _EXEC, Fatal.YES, _COMMAND),
+    Row("command", "^" + _EXEC, Fatal.YES, _COMMAND),
     Row("command", r"^RunContainerError|^Failed: Error: .*runc create failed", Fatal.YES, _START),
     Row("crash", r"^(PostStartHookError|PreStartHookError)", Fatal.AGAIN, "look at lifecycle.postStart in the template",
         has_log=True),
     # A volume is often free as soon as another node has let go of it, which may take six minutes; a server may come back.
     # The words left out are those of a kubelet whose cache has not heard of a new pod yet: gone at the next try.
-    Row("volume", r"^Failed\w+: .*Multi-Attach error", Fatal.NO,
+    Row("volume", r"^Failed\w{1,253}: .*Multi-Attach error", Fatal.NO,
         "let the old pod go first, because only one node at a time can use the volume: max_surge=0 max_unavailable=1"),
-    Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w+ cache|not registered))", Fatal.NO,
+    Row("volume", r"^Failed(Mount|AttachVolume|MapVolume): (?!.*(failed to sync \w{1,253} cache|not registered))", Fatal.NO,
         "check whether the volume exists and node {node} can reach it:\n{kubectl} describe pod {pod}"),
     Row("sandbox", r"^FailedCreatePodSandBox", Fatal.NO,
-        "see why the network or the container runtime of node {node} fails:\nkubectl describe node {node}", times=2),
+        "see why the network or the container runtime of node {node} fails:\n{cluster} describe node {node}", times=2),
 )
 #: The kubelet waits for something that no row names.
 OTHER = Row("start", r"", Fatal.NO, "{kubectl} describe pod {pod}")
@@ -168,7 +171,7 @@ _LIVENESS = Row("liveness", r"^Unhealthy: .*Liveness probe", Fatal.AGAIN,
                 "startupProbe:\n{logs}", has_log=True)
 #: A container has ended: how, and the probes that failed often enough to end it.
 ENDED = (
-    Row("command", rf"^(StartError|ContainerCannotRun): .*({_EXEC})", Fatal.YES, _COMMAND),
+    Row("command", rf"^(StartError|ContainerCannotRun): {_EXEC}", Fatal.YES, _COMMAND),
     Row("command", r"^(StartError|ContainerCannotRun)", Fatal.YES, _START),
     Row("memory", r"^OOMKilled", Fatal.AGAIN,
         "raise resources.limits.memory of container {container} ({memory}), or find out what uses so much", has_log=True),
@@ -181,7 +184,7 @@ ENDED = (
         "compare command and args with what is in the image: a shell could not find or execute something; its log:\n"
         "{logs}", has_log=True),
     Row("crash", r"SIGKILL", Fatal.AGAIN,
-        "check whether a probe killed it, or the node because of a lack of memory:\nkubectl describe node {node}", has_log=True),
+        "check whether a probe killed it, or the node because of a lack of memory:\n{cluster} describe node {node}", has_log=True),
     Row("crash", r"SIG(SEGV|ILL|BUS|FPE)", Fatal.AGAIN,
         "check whether the image was built for another processor, which is a common reason; its log:\n{logs}", has_log=True),
     Row("crash", r"", Fatal.AGAIN, "see its log:\n{logs}", has_log=True),
@@ -203,11 +206,11 @@ _AT_FIRST = "wait: it will be replaced; if this keeps happening, "
 LOST = (
     Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", Fatal.NO,
         "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see:\n"
-        "kubectl describe node {node}"),
+        "{cluster} describe node {node}"),
     Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", Fatal.NO,
-        "kubectl describe node {node}\nits pods are replaced 5 minutes after it was lost, unless it comes back"),
+        "{cluster} describe node {node}\nits pods are replaced 5 minutes after it was lost, unless it comes back"),
     Row(REJECTED, r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity|UnexpectedAdmission|Unsupported)"
-        r"|: Pod was rejected", Fatal.NO, _AT_FIRST + "see why node {node} refuses it:\nkubectl describe node {node}"),
+        r"|: Pod was rejected", Fatal.NO, _AT_FIRST + "see why node {node} refuses it:\n{cluster} describe node {node}"),
     Row("readiness-gate", r"^ReadinessGatesNotReady", Fatal.NO,
         "see who has to set the pod's readiness gate, often a load balancer:\n{kubectl} describe pod {pod}"),
 )
@@ -218,7 +221,7 @@ TERMINATING = (
         "let whoever set the finalizer remove it; if that program is gone:\n{kubectl} patch pod {pod} --type=merge -p "
         """'{{"metadata": {{"finalizers": null}}}}'"""),
     Row("terminating", r"^FailedKillPod", Fatal.NO,
-        "see why node {node} cannot end its containers:\nkubectl describe node {node}", times=2),
+        "see why node {node} cannot end its containers:\n{cluster} describe node {node}", times=2),
 )
 
 

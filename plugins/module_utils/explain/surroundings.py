@@ -90,7 +90,7 @@ class _Update(t.NamedTuple):
 
     @property
     def kubectl(self) -> str:
-        return f"kubectl -n {self.request.namespace}"
+        return self.request.kubectl
 
 
 def _services(update: _Update) -> t.Iterator[str]:
@@ -181,7 +181,7 @@ def _nodes(update: _Update) -> t.Iterator[str]:
         told = ", ".join(f"{count} {says}" for says, count in counts.most_common(4))
         number, what = max(found)
         yield (f"No node can run any of the new pods, even with nothing else on it: {told}. "
-               f"{_OBSTACLES[number].advice.format(what)}")
+               f"{_OBSTACLES[number].advice.format(what, kubectl=update.request.kubectl_of_cluster)}")
 
 
 def _budgets(update: _Update) -> t.Iterator[str]:
@@ -272,7 +272,7 @@ def _pause(container: Json) -> int:
 class _Obstacle(t.NamedTuple):
     """What keeps a pod off a node."""
 
-    #: {} is what of() tells.
+    #: {} is what of() tells, {kubectl} what a command begins with.
     says: str
     advice: str
     #: What exactly is in the way of a template's pod on a node, or "".
@@ -316,10 +316,10 @@ def _too_small(node: Json, template: Json) -> str:
 
 #: In the order in which one is told of a node with several; the advice is that for the node which is nearest to fitting.
 _OBSTACLES = (
-    _Obstacle("not ready", "See why: kubectl get nodes", _not_ready),
-    _Obstacle("cordoned", "Let one take pods again: kubectl uncordon NODE", _cordoned),
-    _Obstacle("with the taint {}", "Tolerate it in the template, or: kubectl taint nodes NODE {}-", _tainted),
-    _Obstacle("without the label {}", "Correct nodeSelector in the template, or: kubectl label nodes NODE {}", _unlabelled),
+    _Obstacle("not ready", "See why: {kubectl} get nodes", _not_ready),
+    _Obstacle("cordoned", "Let one take pods again: {kubectl} uncordon NODE", _cordoned),
+    _Obstacle("with the taint {}", "Tolerate it in the template, or: {kubectl} taint nodes NODE {}-", _tainted),
+    _Obstacle("without the label {}", "Correct nodeSelector in the template, or: {kubectl} label nodes NODE {}", _unlabelled),
     _Obstacle("with less than {}", "Ask for less in resources.requests of the template, or add a larger node", _too_small),
 )
 

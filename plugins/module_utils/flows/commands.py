@@ -14,6 +14,9 @@ from ..model.kinds import State
 from ..model.request import Request
 from ..model.template import differ_in_images_only
 
+#: What to do where no command is enough.
+BEGAN = "run the task that began it"
+
 
 def resume_and_rollback(base: Request, before: t.Mapping[str, str], after: t.Mapping[str, str], direction: str | None,
                         templates: tuple[Json, Json] | None) -> tuple[str, str]:
@@ -23,5 +26,5 @@ def resume_and_rollback(base: Request, before: t.Mapping[str, str], after: t.Map
         return back, back
     changed = {container: image for container, image in after.items() if before.get(container) != image}
     if templates and not differ_in_images_only(*templates, base.label_key):
-        return "run the task that began it", back
-    return dataclasses.replace(base, images=changed).command(), back
+        changed = {}
+    return dataclasses.replace(base, images=changed).command(otherwise=BEGAN), back

@@ -92,8 +92,10 @@ class Model(t.Protocol):
 
 @dataclasses.dataclass
 class Memory:
-    """What a run keeps from one look to the next, to ask the cluster less often. It decides nothing that a rerun would not, but that
-    a rerun may have to ask people for what this one has seen or done itself (size, made).
+    """What a run keeps from one look to the next, to ask the cluster less often.
+
+    It decides nothing that a rerun would not, but that a rerun may have to ask people for what this one has seen or done itself
+    (size, made).
     """
 
     #: The present time in RFC 3339, and who runs the task: only to be written down.

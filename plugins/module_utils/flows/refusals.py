@@ -9,6 +9,7 @@ from __future__ import annotations
 import typing as t
 
 from ..model.errors import RolloutError
+from ..model.kinds import State
 from ..model.marks import Revision
 from ..model.observed import Controller
 from ..model.request import Request
@@ -29,6 +30,21 @@ def refuse_going(request: Request, primary: Controller) -> None:
                            next_command=("if it does not go, see which finalizers keep it:",
                                          f"{request.kubectl} get {request.kind.short} {primary.name} "
                                          f"-o jsonpath='{{.metadata.finalizers}}'"))
+
+
+def nothing_to_roll_back(request: Request, before: Revision | None,
+                         what: str = "there is no update in progress to roll back") -> RolloutError:
+    """The last update has ended, or there was none; before is the template that was there before the present one."""
+    last = f"; the previous revision is {before.number} ({image_names(images_of(before.template))})" if before else ""
+    return RolloutError(f"{what}{last}", where=request.where,
+                        next_command=way_back(request, before))
+
+
+def way_back(request: Request, before: Revision | None) -> str:
+    """The command to that revision. The record of the last update names images too; but whoever may annotate writes there."""
+    if before is None:
+        return request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"})
+    return request.command(State.ROLLED_BACK, to_revision=before.number)
 
 
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:

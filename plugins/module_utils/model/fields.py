@@ -4,7 +4,8 @@
 
 """Fields of objects that come from a server and may lack anything: what is missing, or of another type, counts as empty.
 
-For what only explains or warns, and must never be the reason for which a task fails. Pure.
+For what only explains or warns, and must never be the reason for which a task fails; and how what others have written is
+told. Pure.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from __future__ import annotations
 import typing as t
 
 Json = dict[str, t.Any]
+
+#: Characters of one text of the cluster that are looked at and told, and levels of a value.
+LONGEST, DEEPEST = 4096, 64
 
 
 def mapping(item: t.Any, *path: str) -> Json:
@@ -45,3 +49,36 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
 def pairs(labels: t.Mapping[str, t.Any]) -> str:
     """Labels as kubectl writes a selector: "app=foo,tier=web"."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+
+
+def visible(text_: str, but: str = "") -> str:
+    """The text with what is no character to look at (escape sequences, line ends, marks that turn the direction) spelled out."""
+    if text_.isprintable():
+        return text_
+    return "".join(each if each.isprintable() or each in but else repr(each)[1:-1] for each in text_)
+
+
+def told(text_: str) -> str:
+    """A text that somebody has written on the cluster, as people may see it: one line, visible, and not long.
+
+    Of what is too long the middle goes: the object stands at the beginning, the innermost reason at the end.
+    """
+    return _cut(visible(_cut(text_.rstrip())))
+
+
+def each_text(value: t.Any, change: t.Callable[[str], str], depth: int = DEEPEST) -> t.Any:
+    """A JSON value with each text in it changed, keys included; what lies too deep is left out."""
+    if isinstance(value, str):
+        return change(value)
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if not depth:
+        return "..."
+    if isinstance(value, dict):
+        return {each_text(key, change): each_text(each, change, depth - 1) for key, each in value.items()}
+    return [each_text(each, change, depth - 1) for each in value]
+
+
+def _cut(text_: str) -> str:
+    half = LONGEST // 2 - 3
+    return text_ if len(text_) <= LONGEST else f"{text_[:half]} ... {text_[-half:]}"

@@ -198,7 +198,8 @@ def takeover(annotations: Annotations) -> Takeover | None:
 def last_rollout(annotations: Annotations) -> Json:
     """Outcome, from, to and time of the last update, and what its flow has added, or {}; without what is of another type."""
     found = _mapping(annotations.get(LAST_ROLLOUT)) or {}
-    return {field: value for field, value in found.items() if field not in _RECORD or _RECORD[field](value)}
+    record = {field: value for field, value in found.items() if field not in _RECORD or _RECORD[field](value)}
+    return fields.each_text(record, fields.told)
 
 
 def rollout(annotations: Annotations) -> Rollout | None:

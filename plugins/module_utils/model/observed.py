@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from . import identity, marks
-from .fields import Json
+from .fields import Json, told
 from .kinds import Kind
 from .marks import Revision
 from .request import Request
@@ -74,7 +74,7 @@ class Controller:
             created=metadata.get("creationTimestamp") or "",
             labels=metadata.get("labels") or {},
             annotations=metadata.get("annotations") or {},
-            owner=f"{owners[0]['kind']}/{owners[0]['name']}" if owners else "",
+            owner=told(f"{owners[0]['kind']}/{owners[0]['name']}") if owners else "",
             owner_uid=owners[0].get("uid", "") if owners else "",
             is_deleting=bool(metadata.get("deletionTimestamp")),
             template=spec["template"],
@@ -88,7 +88,7 @@ class Controller:
             ready=status.get("readyReplicas", 0),
             # Where the server is told never to count a pod as available, those that are ready serve all the same.
             available=status.get("readyReplicas" if spec.get("minReadySeconds") == NEVER else "availableReplicas", 0),
-            failure=failures[0].get("message", "") if failures else "",
+            failure=told(failures[0].get("message", "")) if failures else "",
         )
 
     @property

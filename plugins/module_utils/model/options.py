@@ -16,6 +16,7 @@ from .fields import Json, pairs
 from .identity import NAME_LIMIT, is_name
 from .kinds import ROLLED, Kind, State
 from .request import Request
+from .template import is_image
 from .thresholds import Size
 
 #: How many controllers are rolled at the same time, and how many failures (or percent) keep no further one from being begun.
@@ -69,7 +70,6 @@ NOT_OF_DEPLOYMENTS = ("next_name", "max_steps", "update_period")
 HISTORY_LIMIT = 100
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -265,7 +265,7 @@ def _namespace(_option: str, value: str) -> str:
 def _images(given: Json) -> dict[str, str]:
     images = {given.get("container", ""): given["image"]} if "image" in given else given.get("images", {})
     for container, image in images.items():
-        if not isinstance(image, str) or not _IMAGE.fullmatch(image):
+        if not isinstance(image, str) or not is_image(image):
             raise RolloutError(f"{image!r} is not a valid image name" + (f" (container {container})" if container else ""))
         if container and not _NAMESPACE.fullmatch(container):
             raise RolloutError(f"{container!r} is not a valid container name")
@@ -320,8 +320,8 @@ def _positive(option: str, value: float) -> float:
     return value
 
 
-#: Options that are fields of a Request as they are given.
-_TAKEN = ("autoscaler", "record_events", "return_sizes", "lock")
+#: What is a field of a Request as it is given: options, and what task.py has found out about the connection.
+_TAKEN = ("autoscaler", "record_events", "return_sizes", "lock", "connection")
 #: Options that are fields of a Request once they have been checked.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,

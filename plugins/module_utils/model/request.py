@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import identity, marks
+from . import identity, marks, shell
 from .errors import RolloutError
 from .fields import Json, pairs
 from .kinds import Kind, State
-from .template import with_image, without_label
+from .template import is_image, with_image, without_label
 from .thresholds import Size
 
 
@@ -72,6 +72,8 @@ class Request:
     lock: bool = True
     #: Seconds to wait for another task that holds it.
     lock_timeout: float = 0
+    #: Of context, kubeconfig and host those that the task was given, for commands; None for one that cannot be typed.
+    connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
 
     @property
     def where(self) -> str:
@@ -81,7 +83,12 @@ class Request:
     @property
     def kubectl(self) -> str:
         """What a command for the namespace begins with."""
-        return f"kubectl -n {self.namespace}"
+        return shell.kubectl(self.connection, self.namespace)
+
+    @property
+    def kubectl_of_cluster(self) -> str:
+        """What a command for what is in no namespace begins with."""
+        return shell.kubectl(self.connection)
 
     @property
     def undoes(self) -> bool:
@@ -133,8 +140,11 @@ class Request:
         return identity.digest([self.state, dict(self.images), self.template, self.definition, *filter(None, [self.revision])])
 
     def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None,
-                to_revision: int | None = None) -> str:
-        """The ad-hoc command that a user types next: this task again, or with another state, other images or a revision."""
+                to_revision: int | None = None, otherwise: str = "run the same task again") -> str:
+        """The ad-hoc command that a user types next: this task again, or with another state, other images or a revision.
+
+        otherwise is what to do where it cannot be typed, or is not safe to paste.
+        """
         options: Json = {"name": self.name}
         if self.kind is not Request.kind:
             options["kind"] = str(self.kind)
@@ -155,18 +165,17 @@ class Request:
             options |= {"release_owner": "true"} if state.migrates and self.releases_owner else {}
         else:
             images = self.images if images is None else images
+            if not all(map(is_image, images.values())):
+                return otherwise
             if len(images) == 1:
                 ((container, image),) = images.items()
                 options |= {"image": image, **({"container": container} if container else {})}
             elif images:
                 options["images"] = dict(images)
             else:
-                return "run the same task again"
-        if "images" in options:
-            arguments = identity.canonical(options)
-        else:
-            arguments = " ".join(f"{key}={value}" for key, value in options.items())
-        return f"ansible localhost -m baton.kubernetes.rolling_update -a '{arguments}'"
+                return otherwise
+        changed = [f"{key}={value}" for key, value in options.items() if key in ("state", "to_revision")]
+        return shell.ansible({**options, **self.connection}) or f"{otherwise}{' with ' if changed else ''}{' '.join(changed)}"
 
     @property
     def defined_selector(self) -> Json | None:

@@ -6,11 +6,14 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from .errors import RolloutError
-from .fields import Json, mapping
+from .fields import Json, mapping, told
 from .identity import canonical, did_you_mean
+
+_IMAGE = re.compile(r"[][A-Za-z0-9._:/@+-]+")
 
 
 def without_label(template: Json, key: str) -> Json:
@@ -70,9 +73,14 @@ def images_of(template: Json) -> dict[str, str]:
     return {container["name"]: container.get("image", "") for container in containers}
 
 
+def is_image(text: str) -> bool:
+    """Whether it may be the name of an image: the API server takes any text for one."""
+    return bool(_IMAGE.fullmatch(text))
+
+
 def image_names(images: t.Mapping[str, str]) -> str:
     """The images by container, in words; each is named once."""
-    return ", ".join(dict.fromkeys(images.values())) or "no image"
+    return ", ".join(dict.fromkeys(map(told, images.values()))) or "no image"
 
 
 def differ_in_images_only(one: Json, other: Json, label_key: str) -> bool:

@@ -122,7 +122,7 @@ class _Run:
                     self.wait(seen, decision)
                 elif self.request.max_steps and self.attempts.scaled >= self.request.max_steps:
                     if not (lacking := self.standing(seen).lacking):
-                        return self.result(seen, report.enough(self.attempts.scaled, decision))
+                        return self.result(seen, report.enough(self.attempts.scaled, decision, self.clock.is_real))
                     self.wait(seen, Wait(lacking))
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe())
@@ -258,7 +258,7 @@ class _Run:
         if self.memory.has_begun and self.request.return_sizes:
             self.chronicle.sample(end, is_end=True)
         told = self.chronicle.result(start, end)
-        return {**told, "msg": message or report.sentence(self.request, end), "warnings": self.memory.warnings}
+        return {**told, "msg": message or report.sentence(self.request, end, self.clock.is_real), "warnings": self.memory.warnings}
 
     def with_progress(self, error: RolloutError) -> RolloutError:
         """The error with what was done before it, and where that has led."""

@@ -155,7 +155,7 @@ def simulate(flow: Flow, fleet: Fleet, requests: list[Request], gateway: Kuberne
     rolling = _Rolling(flow, fleet, requests, gateway, clock)
     for request in rolling.left:
         rolling.begin(request, lambda it: driver.simulate(flow, it, rolling.shared.view(it)))
-    return rolling.result()
+    return rolling.result("would be")
 
 
 def look(flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock) -> Json | None:
@@ -202,9 +202,9 @@ class _Rolling:
         else:
             self._note(request, roll)
 
-    def result(self) -> Json:
+    def result(self, are: str = "are") -> Json:
         """All results as one. Raises RolloutError when one of them is a failure."""
-        return _result([self._entries[request.name] for request in self.requests])
+        return _result([self._entries[request.name] for request in self.requests], are)
 
     @property
     def _failed(self) -> list[str]:
@@ -230,7 +230,7 @@ class _Rolling:
         self._skip(request, f"not started, because {len(failed)} of the others failed ({_some(failed)})")
 
 
-def _result(results: list[Json]) -> Json:
+def _result(results: list[Json], are: str = "are") -> Json:
     """All results as one. Raises RolloutError when one of them is a failure."""
     failed = [each for each in results if each["failed"]]
     skipped = [each["name"] for each in results if each["skipped"]]
@@ -240,7 +240,7 @@ def _result(results: list[Json]) -> Json:
              for each in results if (diff := each.pop("diff", {}))]
     warnings = _joined((each["name"], warning) for each in results for warning in each.pop("warnings", ()))
     whole = {"changed": bool(changed), "results": results, "warnings": warnings}
-    told = [f"{len(well)} of {len(results)} controllers are as requested ({changed} changed)"]
+    told = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested ({changed} changed)"]
     if skipped:
         told.append(f"{len(skipped)} skipped ({_some(skipped)})")
     if not failed:

@@ -25,7 +25,7 @@ import uuid
 from ..cluster.gateway import Gateway
 from ..model import fields, identity, marks
 from ..model.errors import RolloutError
-from ..model.fields import Json
+from ..model.fields import Json, told
 from ..model.request import Request
 
 #: Seconds after which a lease that was not renewed has ended, whatever its holder asks for.
@@ -104,9 +104,9 @@ class Held:
         metadata, spec = fields.mapping(found, "metadata"), fields.mapping(found, "spec")
         return cls(
             process=Process.from_text(marks.holder(fields.mapping(metadata, "annotations"))),
-            holder=fields.text(spec, "holderIdentity")[:200],
+            holder=told(fields.text(spec, "holderIdentity"))[:200],
             renewed=fields.text(spec, "renewTime"),
-            acquired=fields.text(spec, "acquireTime"),
+            acquired=told(fields.text(spec, "acquireTime")),
             transitions=fields.number(spec, "leaseTransitions"),
             uid=fields.text(metadata, "uid"),
             version=fields.text(metadata, "resourceVersion"))
@@ -144,7 +144,7 @@ class Lease:
             return
         began = changed_at = self._elapsed()
         renewal: tuple[object, ...] | None = None
-        was_renewed = told = False
+        was_renewed = has_told = False
         while True:
             found, now = self._found(), self._elapsed()
             if found and found.renewal != renewal:
@@ -166,8 +166,8 @@ class Lease:
             if reason := self._stop():
                 raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._request.where,
                                    next_command=self._request.command())
-            if not told:
-                told = True
+            if not has_told:
+                has_told = True
                 self._say(f"waiting for the task of {found} to end")
             self._sleep(LOOK_AGAIN)
 

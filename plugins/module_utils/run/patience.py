@@ -94,7 +94,7 @@ class Patience:
         if self._best is None or progress > self._best:
             self._best, self._best_at, self._rejected = progress, now, None
         left = self._best_at + request.progress_deadline - now
-        causes = self._causes(standing) if now - self._best_at >= self._intervals.look_at_pods or left <= 0 else []
+        causes = self._causes(request, standing) if now - self._best_at >= self._intervals.look_at_pods or left <= 0 else []
         self._fatal = {kind: times for kind, times in self._fatal.items() if now - times[1] <= FLICKER}
         self._fatal |= {cause.kind: (self._fatal.get(cause.kind, (now, now))[0], now) for cause in causes if cause.is_fatal}
         # A cause that never ends is made again and again meanwhile: grace is for what may end.
@@ -108,7 +108,7 @@ class Patience:
             raise self._failed(request, standing, causes, f"not finished within {request.timeout:g} s")
         return causes, left
 
-    def _causes(self, standing: Standing) -> list[diagnosis.Cause]:
+    def _causes(self, request: Request, standing: Standing) -> list[diagnosis.Cause]:
         """What keeps the pods of the one that grows from becoming available, old pods that do not go included.
 
         It is not the pods as long as the controller manager has not acted upon the size.
@@ -121,7 +121,8 @@ class Patience:
         pods = self._gateway.troubled_pods(slow)
         for other in standing.shrinks:
             pods += [pod for pod in self._gateway.troubled_pods(other) if "deletionTimestamp" in pod["metadata"]]
-        return [self._counted(cause, slow) for cause in diagnosis.causes(slow, pods, self._gateway.warnings())]
+        found = diagnosis.causes(request, slow, pods, self._gateway.warnings())
+        return [self._counted(cause, slow) for cause in found]
 
     def _counted(self, cause: diagnosis.Cause, slow: Controller) -> diagnosis.Cause:
         """The cause; fatal, where as many pods more were rejected for the same reason as rule out that another one is taken."""

@@ -488,6 +488,33 @@ def test_the_password_of_a_proxy_is_known_so_that_ansible_can_hide_it():
     assert connection.secrets({"proxy": "http://proxy:3128"}) == set()
 
 
+@pytest.mark.parametrize("params, environment, expected", [
+    ({}, {}, {}),
+    ({"context": "lyon", "api_key": SECRET, "proxy": f"http://me:{SECRET}@proxy", "username": "me", "password": SECRET}, {},
+     {"context": "lyon"}),
+    ({}, {"K8S_AUTH_CONTEXT": "lyon", "K8S_AUTH_API_KEY": SECRET, "KUBECONFIG": "/not/ours"}, {"context": "lyon"}),
+    ({"context": "lyon"}, {"K8S_AUTH_CONTEXT": "paris"}, {"context": "lyon"}),
+    ({"host": f"https://me:{SECRET}@api:6443/k8s?token={SECRET}#{SECRET}"}, {}, {"host": "https://api:6443/k8s"}),
+    ({"host": f"https://[::1{SECRET}"}, {}, {"host": None}),
+    ({"host": f"me:{SECRET}@api"}, {}, {"host": None}),
+    ({"kubeconfig": config()}, {}, {"kubeconfig": None}),
+    ({"kubeconfig": TEXT}, {}, {"kubeconfig": None}),
+    ({"kubeconfig": base64.b64encode(TEXT.encode()).decode()}, {}, {"kubeconfig": None}),
+], ids=["nothing", "secrets", "the environment", "both", "a host with credentials", "no host", "no URL", "content", "text",
+        "base64"])
+def test_a_command_repeats_what_leads_to_the_cluster_and_no_secret(params, environment, expected):
+    assert connection.to_type(params, environment) == expected
+
+
+def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, tmp_path):
+    path = file("config", config())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    for given in (str(path), os.path.basename(path), f"~/{os.path.basename(path)}"):
+        assert connection.to_type({"kubeconfig": given}, {}) == {"kubeconfig": str(path)}
+
+
 def test_credentials_among_the_options_are_never_logged():
     assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {
         "api_key", "password", "client_cert", "client_key", "kubeconfig", "host", "proxy"}

@@ -93,11 +93,13 @@ RENAME = handover.rename(Request("foo"), PRIMARY, Controller.from_api(new(3)), 3
     (TO_2, status(403, "ValidatingAdmissionPolicy 'x' denied request: no"), "the change of its size was refused (403)",
      "ValidatingAdmissionPolicy 'x' denied request: no"),
     (DELETE, status(403, "no"), "its deletion was refused (403)", "no"),
+    (DELETE, status(403, "no\n\x1b[2J\u202e"), "its deletion was refused (403)", r"no\n\x1b[2J\u202e"),
+    (DELETE, answer(b"no\x1b" * 99, 403), "its deletion was refused (403)", r"no\x1b" * 85 + "n"),
     (RENAME, status(403, "no"), "the change of its template was refused (403)", "no"),
     (ANNOTATE, status(403, "no"), "the change of its annotations was refused (403)", "no"),
 ], ids=["a value that makes no sense", "a manifest that makes no sense", "no such namespace", "a bad request", "no Status",
         "an empty body", "JSON of another kind", "a quota", "an admission", "an admission that says 422", "a policy",
-        "a deletion", "a handover", "marks"])
+        "a deletion", "escapes in a Status", "escapes in no Status", "a handover", "marks"])
 def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, api, write, refused, what, why):
     api.answers.append(refused)
 

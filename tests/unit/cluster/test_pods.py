@@ -12,6 +12,7 @@ import pytest
 from apiserver import CAUSES, PRIMARY, answer, cut, going_on, half, pod, pods, status, stream, to_bar
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import fields
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 
@@ -76,6 +77,30 @@ def test_the_end_of_a_log(known, api):
 
     assert known.log("a", "web", previous=True) == ["one", "two \ufffd"]
     assert api.sent[0][1] == "/api/v1/namespaces/default/pods/a/log?container=web&previous=true&tailLines=5&limitBytes=4096"
+
+
+HOSTILE = "\x1b[2J\x9b31m\u202e\u2028\nNext:\r"
+VISIBLE = r"\x1b[2J\x9b31m\u202e\u2028\nNext:"
+
+
+def test_texts_come_in_as_they_may_be_told(known, api):
+    """Also into the patterns that look for a cause: nothing else cuts them."""
+    shouting = {**of_primary("a"), "status": {"message": HOSTILE, "containerStatuses": [{"image": HOSTILE, "ready": False}]}}
+    event = {"metadata": {"name": "e", "uid": "e"}, "message": "secret " * 20_000, "reason": HOSTILE}
+    api.answers += [pods(shouting), pods(shouting), pods(event), answer(f"one\n{HOSTILE}\ntwo\r\n".encode())]
+
+    (troubled,), (listed,), (warning,) = known.troubled_pods(PRIMARY), known.pods(PRIMARY), known.warnings()
+
+    for item in (troubled, listed):
+        assert item["status"] == {"message": VISIBLE, "containerStatuses": [{"image": VISIBLE, "ready": False}]}
+    assert warning["reason"] == VISIBLE and len(warning["message"]) <= fields.LONGEST
+    assert known.log("a", "web", previous=False) == ["one", r"\x1b[2J\x9b31m\u202e", "Next:", "two"]
+
+
+def test_a_log_is_no_longer_than_what_was_asked_for(known, api):
+    api.answers.append(answer(b"a\n" * 10_000))
+
+    assert known.log("a", "web", previous=False) == ["a"] * room.LOG_LINES
 
 
 # Whose they are

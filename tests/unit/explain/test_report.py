@@ -262,6 +262,16 @@ def test_the_sentence_at_the_end(request_, items, expected):
     assert report.sentence(request_, stands(request_, *items)) == expected
 
 
+@pytest.mark.parametrize("request_, items, expected", [
+    (UPDATE, [rc(image="myimage:v2")], "foo would be updated to myimage:v2: 3 of 3 replicas available"),
+    (KEPT, [rc("bar", 1, "myimage:v2")], "bar would replace foo and would be updated to myimage:v2: 1 of 1 replicas available"),
+    (Request("foo", state=State.MIGRATED), [rc()], "foo would be a Deployment, with myimage:v1: 3 of 3 replicas available"),
+    (UPDATE, [], "foo would be gone"),
+], ids=["updated", "next keeps its name", "migrated", "gone"])
+def test_check_mode_says_what_would_be(request_, items, expected):
+    assert report.sentence(request_, stands(request_, *items), is_real=False) == expected
+
+
 def test_no_report_holds_what_may_be_secret():
     """Templates hold environment variables; they are shown in the diff only, which Ansible prints where it is asked to."""
     primary, successor = old(2), new(1)

@@ -92,6 +92,7 @@ def test_a_record_is_what_json_says_or_empty():
     record = {"outcome": "updated", "from": {"web": "a:1"}}
 
     assert marks.last_rollout({marks.LAST_ROLLOUT: json.dumps(record)}) == record
+    assert marks.last_rollout({marks.LAST_ROLLOUT: '{"from": {"web": "\\u001b\\n."}}'}) == {"from": {"web": r"\x1b\n."}}
     assert marks.last_rollout(rc()["metadata"]["annotations"]) == marks.last_rollout({marks.LAST_ROLLOUT: "7"}) == {}
 
 

@@ -60,7 +60,8 @@ def test_an_item_with_everything():
     ([], ""),
     ([{"kind": "App", "name": "app"}], ""),
     ([{"kind": "App", "name": "app"}, {"kind": "Deployment", "name": "web", "controller": True}], "Deployment/web"),
-], ids=["no field", "none", "an owner that does not control", "one that does"])
+    ([{"kind": "App\x1b", "name": "web\n", "controller": True}], r"App\x1b/web"),
+], ids=["no field", "none", "an owner that does not control", "one that does", "escapes"])
 def test_an_owner_is_one_that_controls(owners, expected):
     assert controller(ownerReferences=owners).owner == expected
 
@@ -70,7 +71,8 @@ def test_an_owner_is_one_that_controls(owners, expected):
     ([{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}], "exceeded quota"),
     ([{"type": "ReplicaFailure", "status": "False", "message": "exceeded quota"}], ""),
     ([{"type": "Other", "status": "True", "message": "exceeded quota"}], ""),
-], ids=["no field", "it fails", "it does not fail any more", "another condition"])
+    ([{"type": "ReplicaFailure", "status": "True", "message": "\x1b[2J\n"}], r"\x1b[2J"),
+], ids=["no field", "it fails", "it does not fail any more", "another condition", "escapes"])
 def test_a_failure_is_what_keeps_the_controller_manager_from_creating_pods(conditions, expected):
     assert of_status(conditions=conditions).failure == expected
 

@@ -9,9 +9,12 @@ import dataclasses
 import json
 import shlex
 import string
+import subprocess
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv
+from ansible.template import Templar, trust_as_template
 from builders import template
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +22,10 @@ from wishes import DEFINITION, PATCH, V2, ask, defined
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import is_image
 
 
 @pytest.mark.parametrize("params, expected", [
@@ -72,12 +77,16 @@ def test_a_selector_needs_a_key_of_foo_s_with_another_value(of_primary, of_succe
 
 # The command to type
 
+TEMPLAR = Templar(DataLoader())
+
 
 def typed(command):
     """The options that reach the module when a shell runs this ad-hoc command."""
     *words, arguments = shlex.split(command)
     assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
-    return json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
+    options = json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
+    assert not TEMPLAR.is_template(each_text(options, trust_as_template))
+    return options
 
 
 @pytest.mark.parametrize("params, expected", [
@@ -155,6 +164,65 @@ def test_a_label_key_that_is_accepted_reaches_the_module_as_it_was(key):
     except RolloutError:
         return
     assert typed(request.command()).get("deployment_label_key", marks.DEPLOYMENT_LABEL) == key
+
+
+#: What a shell, the splitting of key=value, or Jinja evaluates.
+HOSTILE = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a' b=c '", "a\ntouch pwned", "!!", "&& id",
+           "{{ lookup('pipe', 'id') }}", "{% for a in b %}", "{# a #}", "#jinja2: x:y", "\\", "a b", "state=rolled_back", "--help",
+           "a\x00b", "~root", "*", "ä\u202e"]
+PIECES = st.lists(st.sampled_from([*HOSTILE, "a", " ", "{", "%"]), max_size=3).map("".join)
+ANYTHING = st.sampled_from(HOSTILE) | PIECES | st.text()
+
+
+def printed_by_bash(words):
+    """What a command gets for arguments when bash runs it."""
+    shell = subprocess.run(["bash", "-c", f"set -- {words}\nprintf '%s\\0' \"$@\""], capture_output=True, check=True, text=True)
+    return shell.stdout.removesuffix("\0").split("\0")
+
+
+@given(ANYTHING, ANYTHING)
+def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_all(image, container):
+    """A record, kubectl's annotations and templates hold any text."""
+    for images in ({"": image}, {container: image}, {container: image, "b": "b:1"}):
+        command = ask(**V2).command(State.UPDATED, images)
+        if command != "run the same task again":
+            options = typed(command)
+            assert images == options.get("images") or images == {options.get("container", ""): options["image"]}
+            assert is_image(image)
+
+
+@given(st.dictionaries(st.sampled_from(["context", "kubeconfig", "host"]), ANYTHING | st.none()))
+def test_whatever_the_connection_is_commands_have_it_as_it_is_or_are_not_told(connection):
+    request = ask(**V2, connection=connection)
+
+    command = request.command()
+
+    if command == "run the same task again":
+        assert any(value is None or {"{", "#"} & set(value) or not value.isprintable() for value in connection.values())
+    else:
+        assert {"name": "foo", "image": "myimage:v2", **connection} == typed(command)
+    flags = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
+    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option, value in connection.items()}
+    assert shlex.split(request.kubectl) == [
+        "kubectl", *(f"{flags[option]}={value}" for option, value in told.items()), "-n", "default"]
+
+
+@pytest.mark.parametrize("value", [value for value in HOSTILE if "\0" not in value])
+def test_bash_takes_a_command_as_it_is_meant(value):
+    request = ask(**V2, connection={"context": value})
+
+    assert printed_by_bash(request.kubectl)[1] == f"--context={value}"
+    if (command := request.command()) != "run the same task again":
+        assert printed_by_bash(command) == shlex.split(command)
+
+
+@pytest.mark.parametrize("change, to_do", [
+    ({}, "run the same task again with state=rolled_back"),
+    ({"to_revision": 3}, "run the same task again with state=rolled_back to_revision=3"),
+])
+def test_a_command_that_cannot_be_typed_is_told_in_words(change, to_do):
+    """A kubeconfig that was given as content has no path."""
+    assert ask(**V2, connection={"kubeconfig": None}).command(State.ROLLED_BACK, **change) == to_do
 
 
 # The same pods, or not

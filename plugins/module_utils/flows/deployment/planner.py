@@ -26,7 +26,7 @@ from ...model import budgets, identity, marks
 from ...model.errors import NoSuchController, RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import Kind, State
-from ...model.marks import Rollout
+from ...model.marks import Revision, Rollout
 from ...model.observed import IN_UPDATE, NEVER, Controller, Deployment, revision_of
 from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Patch, Step, Wait, annotation, put, test
@@ -395,11 +395,8 @@ def _another_update(request: Request, seen: DeploymentObserved, primary: Deploym
 
 def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, what: str) -> RolloutError:
     before = max(seen.others, key=revision_of, default=None)
-    if before is None:
-        return RolloutError(what, where=request.where, next_command=request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"}))
-    number = revision_of(before)
-    return RolloutError(f"{what}; the previous revision is {number} ({image_names(before.images)})", where=request.where,
-                        next_command=request.command(State.ROLLED_BACK, to_revision=number))
+    return refusals.nothing_to_roll_back(
+        request, Revision(revision_of(before), before.template) if before else None, what)
 
 
 def _not_readable(request: Request, primary: Deployment) -> RolloutError:

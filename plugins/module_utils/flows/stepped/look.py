@@ -78,6 +78,9 @@ class SteppedFlow(Flow):
             if known := _history(request, cluster, memory, seen):
                 return dataclasses.replace(seen, history=known, keeps_history=True)
             self.forgo(memory, "not allowed: list on controllerrevisions (apps)")
+        if request.undoes and seen.primary and not (seen.in_progress or seen.primary.last_rollout.get("outcome") == "rolled_back"):
+            known = _history(request, cluster, memory, seen) or ()  # nothing to undo: how to go back
+            return dataclasses.replace(seen, history=known)
         return seen
 
     def plan(self, request: Request, seen: Observed) -> Decision:
@@ -120,7 +123,8 @@ class SteppedFlow(Flow):
             key = key if key in differing or not differing else differing[0]
             is_ours = successor.name == identity.successor_name(name, successor.selector.get(key, ""))
             given_name = None if is_ours else successor.name
-        base = Request(name=name, namespace=request.namespace, kind=survivor.kind, next_name=given_name, label_key=key)
+        base = Request(name=name, namespace=request.namespace, kind=survivor.kind, next_name=given_name, label_key=key,
+                       connection=request.connection)
         templates = (primary.template, successor.template) if primary and successor and not primary.takeover else None
         resume, back = resume_and_rollback(base, before, after, direction, templates)
         return resume, None if phase == "taking_over" or primary is None else back

@@ -135,7 +135,7 @@ def _back(request: Request, seen: SteppedObserved) -> Decision:
     if successor is None:
         if primary.is_marked or primary.last_rollout.get("outcome") == "rolled_back":
             return _clean(request, seen, primary, "rolled_back") or Done(f"{primary.name} is already rolled back")
-        raise refusals.nothing_to_roll_back(request, primary)
+        raise refusals.nothing_to_roll_back(request, seen, primary)
     refusals.refuse_stranger(request, primary, successor)
     if successor.is_deleting:
         return Wait(f"{successor.name} is gone")

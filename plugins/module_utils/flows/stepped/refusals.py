@@ -26,15 +26,15 @@ from ...model.marks import (
 )
 from ...model.observed import Controller, own_label
 from ...model.request import Request
-from ...model.template import differ_in_images_only, image_names, same_template
-from .. import handover
-from ..refusals import refuse_going
+from ...model.template import differ_in_images_only, image_names, same_template, without_label
+from .. import handover, refusals
+from ..commands import BEGAN
 from .find import SteppedObserved, why_no_successor
 
 
 def refuse_going_or_broken(request: Request, primary: Controller, successor: Controller | None) -> None:
     """Raise RolloutError where it is being deleted, or its handover has lost the mark that says how to finish it."""
-    refuse_going(request, primary)
+    refusals.refuse_going(request, primary)
     if handover.is_closed(primary) and not primary.has_takeover and not (successor and successor.takeover):
         orphan = [f"{request.kubectl} delete {request.kind.short} {successor.name} --cascade=orphan"] if successor else []
         raise RolloutError(
@@ -122,9 +122,9 @@ def another_update(request: Request, successor: Controller, primary: Controller 
     """One to another template has begun; primary, where it is there, tells whether images say what is the matter."""
     kept = None if successor.name == identity.successor_name(request.name, own_label(request, successor) or "") else successor.name
     back = request.command(State.ROLLED_BACK)
-    resume = dataclasses.replace(request, images=successor.images, next_name=kept, state=State.UPDATED).command()
+    resume = dataclasses.replace(request, images=successor.images, next_name=kept, state=State.UPDATED).command(otherwise=BEGAN)
     if primary and not differ_in_images_only(primary.template, successor.template, request.label_key):
-        resume = "run the task that began it"
+        resume = BEGAN
     return RolloutError(
         f"another update is in progress: to {image_names(successor.images)} ({successor.name}, {successor.available} of "
         f"{successor.replicas} available); finish it or roll it back first",
@@ -133,26 +133,22 @@ def another_update(request: Request, successor: Controller, primary: Controller 
     )
 
 
-def nothing_to_roll_back(request: Request, primary: Controller) -> RolloutError:
+def nothing_to_roll_back(request: Request, seen: SteppedObserved, primary: Controller) -> RolloutError:
     """The last update has ended, or there was none."""
-    before = primary.last_rollout.get("from") or {}
-    last = f" The last update, from {image_names(before)}, has ended" if before else ""
-    return RolloutError(
-        f"there is no update in progress to roll back.{last}" + (": update to the earlier image to go back" if last else ""),
-        where=request.where,
-        next_command=request.command(State.UPDATED, before or {"": "THE-EARLIER-IMAGE"}),
-    )
+    now = without_label(primary.template, request.label_key)
+    return refusals.nothing_to_roll_back(request, next((it for it in seen.history if it.template != now), None))
 
 
 def interrupted_kubectl(request: Request, seen: SteppedObserved) -> RolloutError:
     """Half of its pods are another controller's, whose marks this collection does not take over."""
-    names, primary = ", ".join(it.name for it in seen.kubectl_left), seen.primary
+    left = [it.name for it in seen.kubectl_left]
+    names, typed, primary = ", ".join(left), " ".join(left), seen.primary
     if primary is None:
         return RolloutError(
             f"kubectl rolling-update was interrupted after it had deleted this controller: {names} has the pods, "
             f"and was about to be renamed",
             where=request.where,
-            next_command=(f"{request.kubectl} annotate rc {names} {KUBECTL_SOURCE}-", f"then update {names}"))
+            next_command=(f"{request.kubectl} annotate rc {typed} {KUBECTL_SOURCE}-", f"then update {names}"))
     size = marks.kubectl_original(primary.annotations)
     # What only the primary's annotation names is nothing to delete.
     is_proven = all(marks.kubectl_source(it.annotations) == (request.name, primary.uid) for it in seen.kubectl_left)
@@ -161,6 +157,6 @@ def interrupted_kubectl(request: Request, seen: SteppedObserved) -> RolloutError
         f"or go back by hand",
         where=request.where,
         next_command=(f"{request.kubectl} scale rc {request.name} --replicas={primary.replicas if size is None else size}",
-                      f"{request.kubectl} {'delete' if is_proven else 'get'} rc {names.replace(',', '')}",
+                      f"{request.kubectl} {'delete' if is_proven else 'get'} rc {typed}",
                       f"{request.kubectl} annotate rc {request.name} {KUBECTL_NEXT}- {KUBECTL_ORIGINAL}-"),
     )

@@ -97,6 +97,23 @@ def test_what_an_update_replaces_is_kept_just_before_it_is_lost():
         {"apiVersion": "v1", "kind": "ReplicationController", "name": "foo", "uid": "uid of foo", "controller": True}]
 
 
+def test_after_an_update_the_way_back_is_a_revision_and_not_what_a_record_says():
+    world = World(rc(replicas=1))
+    world.roll(**v(2))
+    forged = json.dumps({"outcome": "updated", "from": {"web": "evil:v1"}})
+    world.cluster.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT] = forged
+
+    with pytest.raises(RolloutError) as error:
+        world.roll(state="rolled_back")
+
+    assert error.value.what == "there is no update in progress to roll back; the previous revision is 1 (myimage:v1)"
+    assert error.value.next_command.endswith(" 'name=foo state=rolled_back to_revision=1'")
+    world.may_list = False
+    with pytest.raises(RolloutError, match=r"there is no update in progress to roll back$") as error:
+        world.roll(state="rolled_back")
+    assert error.value.next_command.endswith(" 'name=foo image=THE-EARLIER-IMAGE'")
+
+
 def test_time_and_author_are_those_of_the_update_that_led_there():
     world = World(rc(annotations={marks.LAST_ROLLOUT: record("updated", "myimage:v0", "myimage:v1", who="jane@desk")}))
     world.roll(**v(2))

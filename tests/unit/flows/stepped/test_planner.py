@@ -303,11 +303,10 @@ REFUSED = {
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 0 of 1 available); finish it or roll it back first", "",
          f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo next_name=bar state=rolled_back'"),
     "back, no next: a new update to the old version, with what to type":
-        (BACK, [rc()], "there is no update in progress to roll back.", "", f"{ROLL} 'name=foo image=THE-EARLIER-IMAGE'"),
-    "back, no next, the last update has ended: with the image to type":
-        (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("updated")})],
-         "there is no update in progress to roll back. The last update, from myimage:v1, has ended: update to the earlier "
-         "image to go back", "", f"{ROLL} 'name=foo image=myimage:v1 container=web'"),
+        (BACK, [rc()], "there is no update in progress to roll back", "", f"{ROLL} 'name=foo image=THE-EARLIER-IMAGE'"),
+    "back, no next, the last update has ended: what its record says is no image to type":
+        (BACK, [rc(annotations={marks.LAST_ROLLOUT: record("updated")})], "there is no update in progress to roll back", "",
+         f"{ROLL} 'name=foo image=THE-EARLIER-IMAGE'"),
     "back, no foo: not found":
         (BACK, [], "there is no such ReplicationController", "", ""),
     "back, no foo but its next: not found, and that is said":
@@ -389,6 +388,16 @@ REFUSED = {
         (UPDATE, [new(1)], UNCERTAIN.format(SUCCESSOR, 3, 1), "", SCALE.format(SUCCESSOR, 3, SUCCESSOR).replace("300 is", "3 is")),
     "both say another size, and neither leaves room for it":
         (UPDATE, [old(2, desired=300), new(1, desired=40)], UNCERTAIN.format("foo", 300, 3), "", SCALE.format("foo", 299, "foo")),
+    "an interrupted kubectl rolling-update whose annotation is no size":
+        (UPDATE, [rc(annotations={**LEFT_BY_KUBECTL, marks.KUBECTL_ORIGINAL: "$(touch pwned)"}), rc("bar", 1)],
+         "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the same kubectl command, or "
+         "go back by hand", "",
+         "kubectl -n default scale rc foo --replicas=3\nkubectl -n default get rc bar\nkubectl -n default annotate rc foo "
+         "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
+    "another update is in progress, to what is no image: told, and not to be typed":
+        (V3, [old(2), new(1, image="$(touch pwned)\x1b[2J")],
+         f"another update is in progress: to $(touch pwned)\\x1b[2J ({SUCCESSOR}, 1 of 1 available); finish it or roll it back "
+         "first", "", f"run the task that began it\nor:\n{ROLL} 'name=foo state=rolled_back'"),
 }
 
 
@@ -508,8 +517,7 @@ def test_a_rollback_after_the_point_of_no_return_finishes_the_handover_and_says_
 
     assert lines[-2:] == [
         ("annotate", "foo", "taking over", "updated"),
-        "there is no update in progress to roll back. The last update, from myimage:v1, has ended: update to the earlier "
-        "image to go back",
+        "there is no update in progress to roll back",
     ]
     assert annotations(items) == {marks.LAST_ROLLOUT: ended(UPDATE)}
 

@@ -1,0 +1,55 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Commands that people paste into a shell: no value in them is evaluated, neither there nor by Ansible. Pure.
+
+Ansible evaluates arguments of an ad-hoc command twice: it splits key=value, with quotes and escapes of its own, and what has
+Jinja's braces is a template.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import typing as t
+
+from .fields import Json
+from .identity import canonical
+
+#: What key=value takes as it is.
+_PLAIN = re.compile(r"[A-Za-z0-9._:/@+-]+")
+#: What Jinja's braces, and its header, begin with.
+_EVALUATED = set("{#")
+#: The options of kubectl for the connection, by ours.
+_FLAGS = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
+
+
+def ansible(options: Json) -> str | None:
+    """The ad-hoc command for our module with these options, which are texts, numbers and mappings of texts.
+
+    None where there is no safe one: an option would be evaluated, or cannot be typed (None).
+    """
+    if None in options.values() or any(_EVALUATED & set(text) or not text.isprintable() for text in _texts(options)):
+        return None
+    is_plain = all(_PLAIN.fullmatch(str(value)) for value in options.values())
+    arguments = " ".join(f"{key}={value}" for key, value in options.items()) if is_plain else canonical(options)
+    return f"ansible localhost -m baton.kubernetes.rolling_update -a {shlex.quote(arguments)}"
+
+
+def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:
+    """What a command of kubectl begins with, for a namespace or for the cluster.
+
+    Where it lacks something (a kubeconfig that was given as content) it fails, instead of asking another cluster.
+    """
+    told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option, value in connection.items()}
+    flags = [f"{_FLAGS[option]}={value}" for option, value in told.items()]
+    return shlex.join(["kubectl", *flags, *(["-n", namespace] if namespace else [])])
+
+
+def _texts(options: Json) -> t.Iterator[str]:
+    for value in options.values():
+        if isinstance(value, dict):
+            yield from (text for pair in value.items() for text in pair)
+        else:
+            yield str(value)

@@ -1,0 +1,66 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What others have written on the cluster is data: it is told so that it does nothing to a terminal, and is not long."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import DEEPEST, LONGEST, each_text, told, visible
+
+JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
+                    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3), max_leaves=20)
+
+
+@pytest.mark.parametrize("text, expected", [
+    ("probe failed: ä, 日本, 🙂", "probe failed: ä, 日本, 🙂"),
+    ("\x1b[2Jgone", r"\x1b[2Jgone"),
+    ("\x9b31m", r"\x9b31m"),
+    ("one\nNext:\r\n\ttwo", r"one\nNext:\r\n\ttwo"),
+    ("a\u2028b\u2029c\x85d", r"a\u2028b\u2029c\x85d"),
+    *[(f"a{chr(mark)}b", rf"a\u{mark:04x}b") for mark in (*range(0x202a, 0x202f), *range(0x2066, 0x206a), 0x200e, 0x200f, 0x61c)],
+    ("\ud800", r"\ud800"),
+    ("    at the end\n", "    at the end"),
+])
+def test_what_is_no_character_to_look_at_is_spelled_out(text, expected):
+    assert told(text) == expected
+
+
+@given(st.text())
+def test_whatever_it_is_it_is_one_line_that_can_be_printed(text):
+    assert told(text).isprintable() and told(told(text)) == told(text)
+
+
+@given(st.text(min_size=1, max_size=5), st.integers(0, 60_000))
+def test_it_is_never_longer_than_what_may_be_looked_at(text, times):
+    assert len(told(text * times)) <= LONGEST
+
+
+def test_of_a_long_text_the_beginning_and_the_end_are_told():
+    assert told("the object" + "x" * 100_000 + "the reason").startswith("the objectxxx")
+    assert told("the object" + "x" * 100_000 + "the reason").endswith("xxxthe reason")
+
+
+@given(JSON)
+def test_a_value_stays_what_it_is_but_for_its_texts(value):
+    assert each_text(value, lambda text: text) == value
+    assert "\\x1b" not in repr(each_text(value, lambda text: visible(text).replace("\\", "")))
+
+
+def test_keys_are_texts_too_and_what_lies_too_deep_is_left_out():
+    deep = {}
+    for _level in range(100_000):
+        deep = {"a": deep}
+
+    assert each_text({"\x1b": ["\n"]}, told) == {r"\x1b": [""]}
+    assert str(each_text(deep, told)).count("a") == DEEPEST
+    while deep:  # taken down by hand: Python does not end well with this either
+        deep = deep["a"]
+
+
+def test_a_line_end_may_be_kept():
+    assert visible("a\n\x1b\n", but="\n") == "a\n\\x1b\n"

@@ -73,7 +73,7 @@ STANDS = {
         (taking_over(), ("taking_over", "forward", numbers("foo", 3, 0, "myimage:v2"), numbers(SUCCESSOR, 3, 3, "myimage:v2"), 3,
                          NOW, None)),
     "foo is gone, next is there":
-        ([new(1)], ("progressing", "forward", None, V2_OF_3, 3, NOW, None)),
+        ([new(1)], ("progressing", "forward", None, V2_OF_3, 1, NOW, None)),
 }
 
 

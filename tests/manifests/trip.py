@@ -240,13 +240,13 @@ class Trip:
         left = {key for key in it["metadata"].get("annotations", {}) if key in marks.MARKS}
         if left:
             raise Broken(f"{self._doing}: marks are left: {', '.join(sorted(left))}")
-        return _bare(it["spec"]["template"])
+        return _bare(it["spec"]["template"], self.kind)
 
     def _as_created(self, definition: Json) -> Json:
         """The template as it would be stored, had there been nothing before."""
         whole = self._definition(definition["spec"]["template"], with_selector=True)
         whole["metadata"]["name"] = f"{self.name}-expected"
-        return _bare(self.namespace._call("POST", f"{self._path()}?dryRun=All", whole)["spec"]["template"])
+        return _bare(self.namespace._call("POST", f"{self._path()}?dryRun=All", whole)["spec"]["template"], self.kind)
 
     def _is_available(self) -> bool:
         it = self._object()
@@ -278,10 +278,14 @@ class Refusal(Trip):
             self._is_refused("refused", **{what: asked})
 
 
-def _bare(template: Json) -> Json:
-    """A template without the label that is not its author's."""
+def _bare(template: Json, kind: str) -> Json:
+    """A template without the label that is not its author's.
+
+    A Deployment's own is lost on the way back (with kubectl rollout undo too): the server overwrites it in the ReplicaSets.
+    """
+    key = marks.HASH_LABEL if kind == "Deployment" else marks.DEPLOYMENT_LABEL
     metadata = dict(template["metadata"])
-    metadata["labels"] = {key: value for key, value in metadata["labels"].items() if key != marks.DEPLOYMENT_LABEL}
+    metadata["labels"] = {label: value for label, value in metadata["labels"].items() if label != key}
     return {**template, "metadata": metadata}
 
 

@@ -148,7 +148,8 @@ class Pods:
         query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
                            "limitBytes": LOG_BYTES})
         try:
-            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*", most=16 * LOG_BYTES)
+            status, _headers, data = self._http.once("GET", f"{self._path}/{quoted(pod)}/log?{query}", accept="*/*",
+                                                     most=16 * LOG_BYTES)
         except (Unreachable, RolloutError):
             return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]  # a kubelet may answer with more than it is asked for

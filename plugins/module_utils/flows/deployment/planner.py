@@ -103,7 +103,8 @@ def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) ->
 
 def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision:
     record = seen.record
-    if record is None or (seen.rollout is None and not record.is_back):
+    # A client that was killed has left the rest to the server, which may be done: its update can be undone still.
+    if record is None or (seen.rollout is None and not record.is_back and seen.before is None):
         # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
         last = primary.last_rollout
         if last.get("outcome") == "rolled_back" and last.get("template") == _digest(primary) and seen.has_come_back:

@@ -16,8 +16,8 @@ from generated import is_generated
 from trip import KINDS
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
-#: The table that has a row of each run that was recorded ends before this heading.
-NEXT_HEADING = "\n## What this shows about kubectl"
+#: What ends with the table that has a row of each run that was recorded.
+HEADING = "## Real manifests"
 
 
 @dataclasses.dataclass
@@ -67,5 +67,6 @@ def record(tally: Tally) -> None:
            + " | ".join(str(sum(count for (_kind, made), count in tally.made.items() if made is is_made))
                         for is_made in (False, True))
            + f" | {tally.discarded} of {tally.drawn} | {tally.passed.total()} of {tally.trips} |")
-    head, heading, rest = DOCUMENT.read_text("utf-8").partition(NEXT_HEADING)
-    DOCUMENT.write_text(f"{head.rstrip()}\n{row}\n{heading}{rest}", "utf-8")
+    head, heading, rest = DOCUMENT.read_text("utf-8").partition(HEADING)
+    section, following, rest = rest.partition("\n## ")
+    DOCUMENT.write_text(f"{head}{heading}{section.rstrip()}\n{row}\n{following}{rest}", "utf-8")

@@ -205,6 +205,10 @@ class History(RuleBasedStateMachine):
         self.has_failed = False
         return ended
 
+    def _has_label(self) -> bool:
+        item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
+        return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
+
     def _new_name(self) -> Json:
         """What an update in progress, and its rollback, must be given: annotations alone make nothing a successor."""
         name = (self.pending or {}).get("next_name")
@@ -240,7 +244,7 @@ class History(RuleBasedStateMachine):
             if self.pending or ended.how != "done":
                 ended = self._run({"state": "rolled_back", **self._new_name()}, None)
         wish = {"name": self.name, "image": "myimage:last"}
-        if self.kind == "ReplicaSet" and self.name != "foo":
+        if self.kind == "ReplicaSet" and self._has_label():
             wish["next_name"] = "last"  # its selector has the label of the update that made it, and cannot be changed
         ended = self._run(wish, None)
         if self.is_unmarked and ended.how == "refused":

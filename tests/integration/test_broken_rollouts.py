@@ -423,7 +423,7 @@ class Kubelet(threading.Thread):
             for pod in self.namespace.pods():
                 name = pod["metadata"]["name"]
                 if name not in self.rejected and "v2-unready" in json.dumps(pod["spec"]) and pod["spec"].get("nodeName"):
-                    with contextlib.suppress(ApiException):
+                    with contextlib.suppress(ApiException, HTTPError):
                         self.namespace.patch(f"{name}/status", {"status": status}, "pods")
                         self.rejected.add(name)
 

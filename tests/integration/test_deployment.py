@@ -102,7 +102,7 @@ def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
 
     assert namespace.deployment()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
     assert set(result["requests"]) == {"GET"} and result["rollout"]["phase"] == "complete"
-    assert to_pause["msg"].startswith("foo is paused at 2 of 4 replicas of myimage:v2")
+    assert to_pause["msg"].startswith("foo would be paused at 2 of 4 replicas of myimage:v2")
     assert sum(step["to"] - step["from"] for step in result["steps"] if step["action"] == "scale") == 0
 
 
@@ -321,5 +321,6 @@ def test_what_it_is_in_the_middle_of_is_told_in_the_words_of_any_controller(name
     assert (there["phase"], there["direction"], there["desired"]) == ("paused", "forward", 4)
     assert (there["controller"]["replicas"], there["controller"]["images"]) == (3, {"web": "myimage:v1"})
     assert (there["next"]["replicas"], there["next"]["available"], there["next"]["images"]) == (1, 1, {"web": "myimage:v2"})
-    assert there["resume_command"] == namespace.command(kind="Deployment", image="myimage:v2", container="web")
-    assert there["rollback_command"] == namespace.command(kind="Deployment", state="rolled_back")
+    for key, wish in (("resume_command", {"image": "myimage:v2", "container": "web"}), ("rollback_command", {"state": "rolled_back"})):
+        command = namespace.command(kind="Deployment", **wish).removesuffix("'")
+        assert there[key] == f"{command} kubeconfig={namespace.kubeconfig}'"

@@ -95,9 +95,6 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
     value = own_label(request, successor) or ""
     kept = {key: text for key, text in successor.annotations.items() if key not in NOT_COPIED}
     mark = mark_for(request, successor, desired, successor.last_rollout.get("from") or {})
-    selector = successor.selector
-    if not successor.kind.may_change_selector:  # with the label in it, its next update could not be made in place
-        selector = {key: text for key, text in selector.items() if key != request.label_key} or selector
     manifest = {
         "apiVersion": successor.kind.api_version,
         "kind": str(successor.kind),
@@ -109,7 +106,7 @@ def recreate(request: Request, successor: Controller, desired: int) -> Step:
         },
         "spec": {
             "replicas": desired,
-            "selector": successor.kind.selector(selector),
+            "selector": successor.kind.selector(successor.selector),
             "template": closed(successor.template),
             "minReadySeconds": successor.min_ready_seconds,
         },

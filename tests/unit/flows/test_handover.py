@@ -644,8 +644,7 @@ def test_a_foo_that_is_gone_is_created_as_the_first_step_leaves_it(world):
     assert primary["metadata"] | {"annotations": {}} == {
         "name": "foo", "namespace": "default", "labels": {"app": "foo", KEY: LABEL}, "annotations": {}}
     assert primary["metadata"]["annotations"].keys() == {marks.PARTNER, marks.TAKEOVER}
-    label = {KEY: LABEL} if world.kind.may_change_selector else {}
-    assert primary["spec"] == {"replicas": 3, "selector": world.kind.selector({"app": "foo", **label}), "minReadySeconds": 0,
+    assert primary["spec"] == {"replicas": 3, "selector": world.new()["spec"]["selector"], "minReadySeconds": 0,
                                "template": template("myimage:v2", LABEL, priorityClassName=CLOSED)}
     assert mark_of(primary) == {**MARK, "request": world.update.fingerprint}
 

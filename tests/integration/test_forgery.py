@@ -1,0 +1,491 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What somebody else has written where the code reads: on a real API server, in each phase, with each state.
+
+The values are those of tests/unit/forged.py, as is what may be told. A task on foo changes nothing of anybody else's, asks for
+nothing but what its work takes, makes no more pods than were agreed, tells nothing that a terminal would obey, and keeps nobody
+from theirs.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import functools
+import itertools
+import json
+import resource
+import time
+import typing as t
+import urllib.parse
+
+import pytest
+from forged import EXPECTED, FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, UID, raw
+from kubernetes.client.exceptions import ApiException
+from namespace import Killed, Namespace, around_writes, eventually, hands_over, manifest, role
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import parse
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process, _started
+
+Json = dict[str, t.Any]
+
+RC, RS, DEPLOYMENT = "ReplicationController", "ReplicaSet", "Deployment"
+SIZE, SURGE = 2, 1
+SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
+#: Tasks at the same time: they wait for the cluster more than they work.
+AT_ONCE = 3
+#: Seconds for any of them; a pod that never comes costs the progress_deadline.
+SECONDS = 30
+#: Bytes of this process's addresses.
+MEMORY = 4 * 1024**3
+DEFAULTS = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+PACE = {"progress_deadline": 8, "failure_grace": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """How far a task had come when somebody wrote what he should not."""
+
+    title: str
+    kind: str = RC
+    task: Json | None = None
+    #: The task's client dies at the first write that is like this one, and has that number among these.
+    dies: tuple[t.Callable[[t.Any], bool], int] | None = None
+
+
+def any_write(_what: t.Any) -> bool:
+    return True
+
+
+V2 = {"image": "myimage:v2"}
+PHASES = {it.title: it for it in (
+    Phase("idle"),
+    Phase("updating", task=V2, dies=(any_write, 5)),
+    Phase("paused", task={**V2, "pause_at": "1"}),
+    Phase("handing over", task=V2, dies=(hands_over, 2)),
+    Phase("migrating", task={"state": "migrated", "to_kind": DEPLOYMENT}, dies=(hands_over, 2)),
+    Phase("idle ReplicaSet", RS),
+    Phase("updating ReplicaSet", RS, V2, (any_write, 5)),
+    Phase("idle Deployment", DEPLOYMENT),
+    Phase("paused Deployment", DEPLOYMENT, {**V2, "pause_at": "1"}),
+    Phase("updating Deployment", DEPLOYMENT, V2, (any_write, 2)),
+)}
+TASKS: dict[str, Json] = {
+    "updated": V2, "unchanged": {"image": "myimage:v1"}, "rolled back": {"state": "rolled_back"},
+    "to revision": {"state": "rolled_back", "to_revision": 1}, "restarted": {"state": "restarted"},
+    "migrated": {"state": "migrated", "to_kind": DEPLOYMENT},
+}
+
+
+def tasks_for(phase: Phase) -> list[str]:
+    """Those that mean something; half a migration knows one only."""
+    if phase.title == "migrating":
+        return ["migrated"]
+    return [title for title in TASKS if phase.kind == RC or title != "migrated"]
+
+
+class Harm(Exception):
+    """A request that is not sent."""
+
+
+class Neighbours:
+    """A namespace with other people's objects in it, and tasks whose every request is looked at."""
+
+    def __init__(self, namespace: Namespace) -> None:
+        self.namespace = namespace
+        namespace.allow(role("baton-migration"), "baton-migration")
+        namespace.create("secrets", {"metadata": {"name": "db"}, "stringData": {"password": "secret"}})
+        for kind in (RC, RS, DEPLOYMENT):
+            namespace.create_any(kind, named(PAYMENTS, kind, SIZE))
+            namespace.create_any(kind, named(IDLE, kind, 0))
+        namespace._call("POST", SCALERS.format(namespace.name), {"metadata": {"name": PAYMENTS}, "spec": {
+            "minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": PAYMENTS}}})
+        eventually(lambda: len(namespace.pods()) == 3 * SIZE and all(map(is_ready, namespace.pods())), "the neighbours' pods")
+        self._number = itertools.count(1)
+
+    def collection(self, kind: str) -> str:
+        return self.namespace._path("replicationcontrollers") if kind == RC else self.namespace._apps(f"{kind.lower()}s")
+
+    def get(self, kind: str, name: str) -> Json | None:
+        try:
+            return self.namespace._call("GET", f"{self.collection(kind)}/{name}")
+        except ApiException as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def annotate(self, kind: str, name: str, annotations: t.Mapping[str, str]) -> bool:
+        """False where the API server does not take them, or there is no such object."""
+        labels = {key: value for key, value in annotations.items() if key in LABELS}
+        body = {"metadata": {"annotations": {key: annotations[key] for key in annotations.keys() - labels}, "labels": labels}}
+        try:
+            self.namespace._call("PATCH", f"{self.collection(kind)}/{name}", body, "application/merge-patch+json")
+        except ApiException as error:
+            if error.status in (400, 404, 413, 422):
+                return False
+            raise
+        return True
+
+    def others(self) -> Json:
+        """What is not foo's, but for status, which its own controllers write."""
+        paths = [*map(self.collection, (RC, RS, DEPLOYMENT)), self.namespace._path("pods"), self.namespace._path("secrets"),
+                 SCALERS.format(self.namespace.name)]
+        items = [(path, item) for path in paths for item in self.namespace._call("GET", path)["items"]]
+        return {(path, item["metadata"]["name"]): identity.digest({
+            key: {field: each for field, each in value.items() if field not in ("resourceVersion", "managedFields")}
+            for key, value in item.items() if key in ("metadata", "spec", "data")})
+            for path, item in items if item["metadata"]["name"].startswith((PAYMENTS, IDLE, "db"))}
+
+    def begin(self, phase: Phase, name: str = "") -> str:
+        """A controller of its own for a cell, in that phase; its name."""
+        name = name or f"foo-{next(self._number)}x"
+        kind = phase.kind
+        self.namespace.create_any(kind, named(name, kind, SIZE))
+
+        def is_there() -> bool:
+            return ((self.get(kind, name) or {}).get("status") or {}).get("availableReplicas", 0) == SIZE
+
+        eventually(is_there, f"pods of {name}")
+        if phase.task:
+            with contextlib.suppress(Killed):
+                self.run({**phase.task, "name": name, "kind": kind}, dies=phase.dies)
+        return name
+
+    def fill(self, annotations: t.Mapping[str, str], kind: str, name: str) -> dict[str, str]:
+        """The values with real uids, and with the cell's name for foo."""
+        found = {}
+        for key, value in annotations.items():
+            for each in (PAYMENTS, IDLE, "foo"):
+                if UID.format(each) in value:
+                    item = self.get(kind, name if each == "foo" else each)
+                    value = value.replace(UID.format(each), item["metadata"]["uid"] if item else "x")
+            found[key] = name if value == "foo" else value.replace("foo:", f"{name}:")
+        return found
+
+    def run(self, params: Json, check: bool = False, dies: tuple[t.Callable[[t.Any], bool], int] | None = None,
+            told: list[t.Any] | None = None, wrong: list[str] | None = None) -> Json:
+        """A task, in this process. Raises RolloutError. What is wrong with its requests comes in the list."""
+        request = request_from({"namespace": self.namespace.name, **PACE, **params})
+        flow = choose(request)
+        gateway = KubernetesGateway(Connection({"kubeconfig": self.namespace.kubeconfig}, {}), request.namespace, flow.watches)
+        self.look_at_requests(gateway, request.name, wrong if wrong is not None else [])
+        if dies:
+            which, number = dies
+            count = itertools.count(1)
+
+            def deadly(what: t.Any, write: t.Callable[[], bool]) -> bool:
+                if which(what) and next(count) == number:
+                    raise Killed
+                return write()
+
+            around_writes(gateway, deadly)
+        say = (told if told is not None else []).append
+        try:
+            return driver.simulate(flow, request, gateway) if check else driver.run(flow, request, gateway, driver.Clock(), say)
+        finally:
+            gateway.close()
+
+    def look_at_requests(self, gateway: KubernetesGateway, name: str, wrong: list[str]) -> None:
+        """Note each path that none of our requests has, each write of another's object, and each size that nobody has agreed to.
+
+        Such a write is not sent: a billion pods would end more than the test.
+        """
+        pool = gateway.http.connection.pool
+        plain, prefix = pool.request, gateway.http.connection.server
+
+        def looked_at(method: str, url: str, body: t.Any = None, **options: t.Any) -> t.Any:
+            parts = urllib.parse.urlsplit(url.removeprefix(prefix))
+            if not EXPECTED.fullmatch(parts.path.replace(f"/namespaces/{self.namespace.name}", "/namespaces/NS", 1)):
+                wrong.append(f"{method} {url[:300]}")
+            if method in ("PATCH", "PUT", "DELETE") and "dryRun" not in parts.query:
+                last = parts.path.rpartition("/")[2]
+                if not last.startswith((name, identity.lease_name(name))) and "/pods/" not in parts.path:
+                    wrong.append(f"{method} {parts.path}")
+            for path, value in written(method, body):
+                if path == "/spec/replicas" and not 0 <= value <= SIZE:
+                    wrong.append(f"{method} {parts.path}: the size {value}")
+                if path == "/spec/template" and "evil" in json.dumps(value):
+                    wrong.append(f"{method} {parts.path}: somebody else's template")
+                if path == "/spec/strategy" and value.get("type") != "RollingUpdate":
+                    wrong.append(f"{method} {parts.path}: {value}")
+            if wrong and method != "GET":
+                raise Harm(wrong[-1])
+            return plain(method, url, body=body, **options)
+
+        pool.request = looked_at
+
+    def try_task(self, params: Json, check: bool = False) -> list[str]:
+        """What is wrong with a task that must do no harm, in one phrase each."""
+        wrong: list[str] = []
+        told: list[t.Any] = []
+        began = time.monotonic()
+        try:
+            told.append(self.run(params, check, told=told, wrong=wrong))
+        except RolloutError as error:
+            told.append(error.as_result())
+        except Harm:
+            pass  # it is in the list
+        except Exception as error:
+            wrong.append(f"{type(error).__name__}: {str(error)[:200]}")
+        if time.monotonic() - began > SECONDS:
+            wrong.append(f"took {time.monotonic() - began:.0f} s")
+        return wrong + [each for it in told for each in raw(it)]
+
+    def try_info(self, kind: str, name: str | None = None) -> list[str]:
+        """The same of the info module, for one controller or all of the namespace."""
+        params = {"kubeconfig": self.namespace.kubeconfig, "namespace": self.namespace.name, "kind": kind}
+        try:
+            told = task.info({**params, "name": name, "pods": True})
+        except Exception as error:
+            return [f"info: {type(error).__name__}: {str(error)[:200]}"]
+        names = [each["name"] for each in told["rollouts"]]
+        missing = [] if (name or PAYMENTS) in names else [f"does not tell of {name or PAYMENTS}"]
+        return [f"info: {each}" for each in (*missing, *raw(told))]
+
+    def try_payments(self, kind: str) -> list[str]:
+        """The task of whoever has payments: in check mode, which plans all of it."""
+        wrong: list[str] = []
+        try:
+            result = self.run({**V2, "name": PAYMENTS, "kind": kind}, check=True, wrong=wrong)
+        except Exception as error:
+            return [f"payments cannot be updated: {str(error)[:300]}"]
+        return wrong + ([] if result["changed"] else ["payments is not updated"])
+
+
+def named(name: str, kind: str, size: int) -> Json:
+    """A controller whose pods no controller of another kind selects."""
+    item = manifest(size, name=name)
+    labels = {"app": name, "kind": kind}
+    item["metadata"]["labels"] = item["spec"]["selector"] = item["spec"]["template"]["metadata"]["labels"] = labels
+    return item
+
+
+def is_ready(pod: Json) -> bool:
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", ()))
+
+
+def written(method: str, body: t.Any) -> list[tuple[str, t.Any]]:
+    """What a request sets, by path."""
+    found = json.loads(body) if body else None
+    if isinstance(found, list):
+        return [(each["path"], each.get("value")) for each in found if each["op"] in ("add", "replace")]
+    spec = found.get("spec") if isinstance(found, dict) and method == "POST" else None
+    return [(f"/spec/{field}", value) for field, value in spec.items()] if isinstance(spec, dict) else []
+
+
+@pytest.fixture
+def neighbours(namespace):
+    """With no more memory than a task may need: a forged size shall not take all of the machine's."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, before[1]))
+    yield Neighbours(namespace)
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def all_at_once(cells, work, at_once=AT_ONCE):
+    """What is wrong with each cell, by its title."""
+    with concurrent.futures.ThreadPoolExecutor(at_once) as executor:
+        found = {title: executor.submit(work, *arguments) for title, *arguments in cells}
+        return {title: told for title, future in found.items() if (told := future.result())}
+
+
+def values(share):
+    """One out of so many forged values of each key, others in each phase."""
+    every = [(key, value) for key, those in sorted(KEYS.items()) for value in dict.fromkeys(those)]
+    return lambda shift: every[shift % share::share]
+
+
+def looks(neighbours, phase, forged):
+    """Check mode and the info module, with each of the values; nothing is changed by them. At the end the last values stay."""
+    name = neighbours.begin(phase)
+    kind, wrong = phase.kind, {}
+    before = {each: neighbours.get(kind, each) for each in (name, *successors(neighbours, kind, name))}
+    targets, titles = itertools.cycle(before), itertools.cycle(tasks_for(phase))
+    for number, (key, value) in enumerate(forged):
+        target, title = next(targets), next(titles)
+        if not neighbours.annotate(kind, target, neighbours.fill({key: value}, kind, name)):
+            continue
+        told = neighbours.try_task({"name": name, "kind": kind, **TASKS[title]}, check=True)
+        told += neighbours.try_info(kind, name) if phase.title != "migrating" else []
+        if neighbours.get(kind, target)["spec"] != before[target]["spec"]:
+            told.append("check mode has changed something")
+        if told:
+            wrong[f"{phase.title}, {title}, {'foo' if target == name else 'next'}, {key}: {value[:200]!r}"] = told
+        if number < len(forged) - 3:
+            marks_before = before[target]["metadata"].get("labels" if key in LABELS else "annotations") or {}
+            neighbours.annotate(kind, target, {key: marks_before.get(key)})
+    return wrong
+
+
+def successors(neighbours, kind, name):
+    items = neighbours.namespace._call("GET", neighbours.collection(kind))["items"]
+    return [it["metadata"]["name"] for it in items if it["metadata"]["name"].startswith(f"{name}-")]
+
+
+SHARE = 80  # of the values, in `make test`
+
+
+def obey(neighbours, phase, title, recipe):
+    """A task in earnest, with marks that are true together."""
+    name = neighbours.begin(phase)
+    kind, wrong = phase.kind, []
+    for target, those in RECIPES[recipe].items():
+        if target == "foo":
+            neighbours.annotate(kind, name, neighbours.fill(those, kind, name))
+    wrong += neighbours.try_task({"name": name, "kind": kind, **TASKS[title]})
+    return wrong
+
+
+OF_FOO = [recipe for recipe, marks_of in RECIPES.items() if list(marks_of) == ["foo"]]
+OF_OTHERS = [recipe for recipe in RECIPES if recipe not in OF_FOO]
+
+
+@pytest.mark.parametrize("recipe", ["kubectl was at work", "payments is in a handover"])
+def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, recipe):
+    """On a controller that has nothing to do with it: it is neither changed nor a reason not to update foo."""
+    name = neighbours.begin(PHASES["idle"], "foo")
+    for target, those in RECIPES[recipe].items():
+        neighbours.annotate(RC, target if target != "foo" else name, neighbours.fill(those, RC, name))
+    before = neighbours.others()
+
+    wrong = {title: told for title, params in TASKS.items() if title in ("rolled back", "updated", "unchanged")
+             if (told := neighbours.try_task({"name": name, **params}))}
+
+    assert neighbours.others() == before and wrong == {}
+    images = {each["image"] for each in neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"]}
+    assert images == {"myimage:v1"}, "updated, and back by the last of these tasks"
+
+
+# What is no mark
+
+
+@pytest.mark.parametrize("kind", [RC, RS])
+@pytest.mark.parametrize("has_marks", [False])
+def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(neighbours, kind, has_marks):
+    """Its name and label are public, and so are the marks that it should have; its template is his."""
+    name = neighbours.begin(PHASES["idle" if kind == RC else "idle ReplicaSet"])
+    primary = neighbours.get(kind, name)
+    request = request_from({"name": name, "namespace": neighbours.namespace.name, "kind": kind, **V2})
+    place, label = expected_successor(request, parse(request.kind, primary))
+    item = named(place, kind, 0)
+    labels = {**primary["metadata"]["labels"], marks.DEPLOYMENT_LABEL: label}
+    item["spec"]["template"] = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
+    item["spec"]["selector"] = labels
+    if has_marks:
+        item["metadata"]["annotations"] = {
+            marks.PARTNER: name, marks.PARTNER_UID: primary["metadata"]["uid"], marks.DESIRED: str(SIZE), marks.ORIGINAL: str(SIZE),
+            marks.LAST_ROLLOUT: json.dumps({"outcome": "updating", "from": {}, "to": {}, "request": request.fingerprint})}
+    neighbours.namespace.create_any(kind, item)
+
+    wrong = neighbours.try_task({"name": name, "kind": kind, **V2})
+
+    assert wrong == []
+    assert not any("evil" in pod["spec"]["containers"][0]["image"] for pod in neighbours.namespace.pods())
+    assert neighbours.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"] in ("myimage:v1", "myimage:v2")
+
+
+MINE = Process.mine()
+#: Leases that nobody holds any more, or never did.
+HELD = {
+    "for 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
+    "by process 1": ({}, f"{MINE.machine}/1/{_started('1')}/0123abcd"),
+    "by a process that is none": ({}, f"{MINE.machine}/\x00/1/0123abcd"),
+    "by a path": ({}, f"{MINE.machine}/../../etc/1/0123abcd"),
+    "by a number": ({}, f"{MINE.machine}/{'9' * 5000}/1/0123abcd"),
+    "in the future": ({"renewTime": "9999-12-31T23:59:59.999999Z", "acquireTime": "9999-12-31T23:59:59.999999Z"}, ""),
+    "by an escape sequence": ({"holderIdentity": "\x1b]0;owned\x07\u202e\u009b"}, "\x1b[2J"),
+    "by a novel": ({"holderIdentity": "x" * 100_000}, "x" * 100_000),
+}
+
+
+def revision(namespace, name, number, data, labels, **metadata):
+    body = {"metadata": {"name": name, "labels": labels, **metadata}, "revision": number, "data": data}
+    return namespace._call("POST", namespace._apps("controllerrevisions"), body)
+
+
+def test_an_autoscaler_gets_back_no_more_than_it_may_have(neighbours):
+    wrong = {}
+    path = SCALERS.format(neighbours.namespace.name)
+    for text in ('{"behavior": null, "minReplicas": 1000}', '{"behavior": {"scaleUp": {"selectPolicy": "x"}}, "minReplicas": 1}',
+                 '{"behavior": null, "minReplicas": {}}', "[]", "[" * 10_000, '{"behavior": null, "minReplicas": -1}'):
+        name = neighbours.begin(PHASES["idle"])
+        neighbours.namespace._call("POST", path, {
+            "metadata": {"name": name, "annotations": {marks.FROZEN: text}},
+            "spec": {"minReplicas": 1, "maxReplicas": 3, "scaleTargetRef": {"apiVersion": "v1", "kind": RC, "name": name}}})
+        told = neighbours.try_task({"name": name, **V2})
+        scaler = neighbours.namespace._call("GET", f"{path}/{name}")["spec"]
+        if scaler["minReplicas"] > 3:
+            told.append(f"minReplicas is {scaler['minReplicas']}")
+        if told:
+            wrong[text[:60]] = told
+
+    assert wrong == {}
+
+
+#: All short texts in one, and one that is too long for everybody.
+SHORT = " ".join(text for text in FIELDS["Event"]["message"] if len(text) < 200)
+ENDLESS = "Failed to pull image taint no match for platform " * 2_000
+
+
+def tell(neighbours, pod, reason, message):
+    """An Event as the kubelet makes them, by somebody who is none."""
+    about = {"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"], "namespace": neighbours.namespace.name,
+             "fieldPath": "spec.containers{web}"}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    neighbours.namespace.create("events", {
+        "metadata": {"generateName": "forged-"}, "involvedObject": about, "reason": reason, "message": message, "type": "Warning",
+        "count": 2**31 - 1, "firstTimestamp": now, "lastTimestamp": now})
+
+
+def show(neighbours, pod, is_ready=False, **state):
+    """The status of a pod, as a kubelet tells it of the container; what that says, the container chooses."""
+    status = {"name": "web", "image": "x", "imageID": "", "ready": is_ready, "restartCount": 3, **state}
+    ready = {"type": "Ready", "status": "True" if is_ready else "False"}
+    neighbours.namespace._call("PATCH", neighbours.namespace._path("pods", pod["metadata"]["name"]) + "/status", {
+        "status": {"containerStatuses": [status], "conditions": [ready]}}, "application/strategic-merge-patch+json")
+
+
+def crashes(neighbours, pod, message):
+    end = {"exitCode": 1, "reason": "Error", "message": message}
+    show(neighbours, pod, state={"waiting": {"reason": "CrashLoopBackOff", "message": message}}, lastState={"terminated": end})
+
+
+#: What somebody says of new pods that really do not become ready: the word of their image, and what is done to each of them.
+SAID = {
+    f"{title}, {'endless' if text is ENDLESS else 'short'}": (tag, functools.partial(say, text))
+    for text in (SHORT, ENDLESS) for title, tag, say in (
+        ("pulls", "absent", lambda text, it, pod: tell(it, pod, "Failed", f'Failed to pull image "x": {text}')),
+        ("probes", "unready", lambda text, it, pod: tell(it, pod, "Unhealthy", f"Readiness probe failed: {text}")),
+        ("ends", "unready", lambda text, it, pod: crashes(it, pod, text)),
+        ("waits", "unready", lambda text, it, pod: show(it, pod, state={"waiting": {"reason": "CreateContainerError",
+                                                                                    "message": text}})),
+    )}
+
+
+def roll_while(neighbours, tag, act, **params):
+    """How a task ends if somebody does something with each new pod."""
+    name = neighbours.begin(PHASES["idle"])
+    done = set()
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        future = executor.submit(neighbours.try_task, {"name": name, "image": f"myimage:v2-{tag}", **params})
+        while not future.done():
+            for pod in neighbours.namespace.pods():
+                is_new = pod["spec"]["containers"][0]["image"].endswith(tag) and pod["metadata"]["name"].startswith(f"{name}-")
+                if is_new and pod["status"].get("containerStatuses") and pod["metadata"]["name"] not in done:
+                    done.add(pod["metadata"]["name"])
+                    act(neighbours, pod)
+            time.sleep(0.1)
+    assert done, "somebody has done it"
+    return name, future.result()

@@ -1,0 +1,234 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What somebody may have written where the code reads, and what a task may do about it: the table of the forgery tests.
+
+test_forgery.py lists what the code reads and fails for anything that has no row here. A value may speak of the uid of an object
+as UID.format(name); whoever writes it puts the real one there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import typing as t
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+
+Json = dict[str, t.Any]
+
+#: Controllers of other people: one at work, and one without pods, as a successor has none at first.
+PAYMENTS, IDLE = "payments", "idle"
+#: Stands in a value for the uid of a controller: the unit tests' controllers have just this one.
+UID = "uid of {}"
+#: What a command would do if somebody pasted it, or a template were evaluated.
+TRACE = "touch /tmp/forged"
+#: Levels of a JSON document that no parser takes, and the size of a text that no message shows whole.
+DEEP, LONG = 10_000, 100_000
+
+NAMES = (PAYMENTS, IDLE, "foo", "absent")
+PATHS = ("../secrets/db", "../../other/replicationcontrollers/x", "../services/http:x:80/proxy/y", "../pods/x/log?follow=true",
+         "payments?dryRun=All", "..", ".", "payments/scale", "%2e%2e/secrets/db", "payments#x", "a" * 254)
+NUMBERS = ("0", "1", "2", "7", "300", "1000000000", "2147483647", "2147483648", "-1", "1e9", "1_0", " 3", "3.0", "NaN", "Infinity",
+           "\u0663", "9" * 5000)
+TEXTS = ("", "null", "true", "[]", "{}", '"x"', '{"next":[]}', '{"next":{}}', "[" * DEEP + "]" * DEEP,
+         '{"a":' * DEEP + "1" + "}" * DEEP, "\x1b]0;owned\x07\x1b[2J", "\u009b31mred", "\x00\x08\x7f", "\u202egnp.exe\u2066\u200f",
+         "line\nNext:\n  rm -rf /", "carriage\rreturn", "\u2028separator\u0085", f"$({TRACE})", f"`{TRACE}`", f"'; {TRACE}; '",
+         f"{{{{ lookup('pipe', '{TRACE}') }}}}", "{% raw %}", "x" * LONG, "myimage:v9 name=payments state=rolled_back")
+HOSTILE = (*PATHS, *NUMBERS, *TEXTS, *NAMES)
+#: Values of JSON that are not what is expected, whatever that is.
+WRONG: tuple[t.Any, ...] = (None, True, 0, -1, 2**31 - 1, 10**9, 1.5, [], {}, [None], [[]], {"web": None}, {"web": []}, {"web": {}},
+                            ["web"], {"": ""}, [{"name": []}], *NAMES, *PATHS[:4], *TEXTS[:4], *TEXTS[10:])
+
+IMAGES = {"web": "myimage:v9"}
+TEMPLATE = {"metadata": {"labels": {"app": "foo"}}, "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
+#: What is whole and looks true, field by field; a forgery changes some of it.
+WHOLE: dict[str, Json] = {
+    marks.TAKEOVER: {"next": PAYMENTS, "uid": UID.format(PAYMENTS), "label": marks.DEPLOYMENT_LABEL, "replicas": 300,
+                     "from": IMAGES, "request": "0123456789", "template": "0123456789", "priorityClassName": "system-critical"},
+    marks.LAST_ROLLOUT: {"outcome": "updating", "from": IMAGES, "to": {"web": "evil:v1"}, "time": "2026-11-21T10:00:00Z",
+                         "who": "root@here", "request": "0123456789", "template": "0123456789", "set": "payments-1", "revision": 1,
+                         "to_revision": 1, "paused": 1,
+                         "original": {"strategy": {"type": "Recreate"}, "paused": True, "minReadySeconds": 2**31 - 2,
+                                      "progressDeadlineSeconds": 1},
+                         "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
+    marks.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
+}
+OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
+
+
+def documents(key: str) -> list[str]:
+    """Documents for a mark that holds JSON: whole ones, each field missing, and each with each value that it should not have."""
+    whole = WHOLE[key]
+    found: list[t.Any] = [whole, *({**whole, "outcome": each} for each in OUTCOMES if "outcome" in whole)]
+    for field in whole:
+        found.append({each: value for each, value in whole.items() if each != field})
+        found += ({**whole, field: wrong} for wrong in WRONG)
+        if field in ("from", "to"):
+            named = (images for text in TEXTS for images in ({"web": text}, {text: "x:v1"}))
+            found += ({**whole, "outcome": "updated", field: images} for images in named)
+        if field in ("original", "paced"):
+            paces = ({"type": wrong, "rollingUpdate": {"maxSurge": wrong, "maxUnavailable": wrong}} for wrong in WRONG)
+            found += ({**whole, field: {**whole[field], "strategy": wrong}} for wrong in (*paces, *WRONG))
+    return [json.dumps(each) for each in found]
+
+
+#: Those that are read as labels.
+LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY}
+#: By key of an annotation or label.
+KEYS: dict[str, tuple[str, ...]] = {
+    marks.DEPLOYMENT_LABEL: HOSTILE,
+    marks.DESIRED: HOSTILE,
+    marks.ORIGINAL: HOSTILE,
+    marks.PAUSED: HOSTILE,
+    marks.PARTNER: HOSTILE,
+    marks.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
+    marks.SUCCESSOR_SPEC: HOSTILE,
+    marks.TAKEOVER: (*documents(marks.TAKEOVER), *HOSTILE),
+    marks.LAST_ROLLOUT: (*documents(marks.LAST_ROLLOUT), *HOSTILE),
+    marks.FROZEN: (*documents(marks.FROZEN), *HOSTILE),
+    marks.RESTART: HOSTILE,
+    marks.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
+    marks.HASH_LABEL: HOSTILE,
+    marks.REVISION: HOSTILE,
+    marks.HOLDER: ("boot.1/1/0/x", "/1/2/3", "///", "boot/1/2/3/4", *HOSTILE),
+    marks.KUBECTL_NEXT: HOSTILE,
+    marks.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE),
+    "kubectl.kubernetes.io/original-replicas": HOSTILE,
+    "kubectl.kubernetes.io/last-applied-configuration": HOSTILE,
+}
+
+_TIMES = ("1970-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z", "2026-11-21T10:00:00.000000+14:00")
+_MESSAGES = (*TEXTS, "exceeded quota: $(touch /tmp/forged), requested: pods=1",
+             'error looking up service account x/y: serviceaccount "a; touch /tmp/forged" not found',
+             "admission webhook \"{{ lookup('pipe', 'id') }}\" denied the request",
+             "Failed to pull image \"x\": " + "a b " * (LONG // 4), "no PriorityClass with name `touch`" + "x" * LONG,
+             "taint " * (LONG // 6), " ".join(["persistentvolumeclaim"] * 5000))
+_COUNTS = (0, 1, -1, 2**31 - 1)
+
+#: By kind and path of a field, for what is no annotation and no label. Where the API server wants a type, these have it.
+FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
+    "controller": {
+        "status.conditions.message": _MESSAGES, "status.conditions.type": TEXTS[:1], "status.conditions.status": ("True",),
+        "status.replicas": _COUNTS, "status.readyReplicas": _COUNTS, "status.availableReplicas": _COUNTS,
+        "status.updatedReplicas": _COUNTS, "status.observedGeneration": (0, 2**62),
+        "spec.replicas": _COUNTS, "spec.selector": ({}, {"app": PAYMENTS}), "spec.minReadySeconds": _COUNTS,
+        "spec.template": (TEMPLATE,), "spec.strategy": ({"type": "Recreate"},), "spec.paused": (True,),
+        "spec.progressDeadlineSeconds": _COUNTS,
+        "metadata.name": NAMES, "metadata.uid": tuple(map(UID.format, NAMES)),
+        "metadata.ownerReferences": ([{"apiVersion": "v1", "kind": "x", "name": PATHS[0], "uid": "x",
+                                       "controller": True}],), "metadata.ownerReferences.controller": (True, False),
+        "metadata.creationTimestamp": _TIMES, "metadata.deletionTimestamp": _TIMES, "metadata.finalizers": (["x/y"],),
+    },
+    "Lease": {"spec.holderIdentity": TEXTS, "spec.leaseDurationSeconds": (1, 15, 10**9, 2**31 - 1), "spec.renewTime": _TIMES,
+              "spec.acquireTime": _TIMES, "spec.leaseTransitions": _COUNTS, "metadata.annotations": (KEYS[marks.HOLDER],)},
+    "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS), "data.hash": HOSTILE, "data.uid": HOSTILE,
+                           "data.manifest": WRONG, "revision": (0, 1, 2, 2**31, 2**63 - 1), "data": WRONG,
+                           "metadata.labels": (KEYS[marks.HISTORY],), "metadata.ownerReferences": ([],)},
+    "Event": {"message": _MESSAGES, "reason": ("Failed", "Unhealthy", *TEXTS), "involvedObject.uid": tuple(map(UID.format, NAMES)),
+              "involvedObject.fieldPath": ("spec.containers{web}", *TEXTS), "count": _COUNTS, "series.count": _COUNTS,
+              "lastTimestamp": _TIMES, "eventTime": _TIMES},
+    "Pod": {"status.reason": TEXTS, "status.message": _MESSAGES, "status.phase": ("Failed", "Succeeded", "Pending"),
+            "status.podIP": ("127.0.0.1",), "status.conditions.message": _MESSAGES, "status.conditions.reason": TEXTS,
+            "status.conditions.type": ("Ready", "PodScheduled", "DisruptionTarget"), "status.conditions.status": ("True", "False"),
+            "status.containerStatuses.name": ("web", *TEXTS), "status.containerStatuses.ready": (True, False),
+            "status.containerStatuses.restartCount": _COUNTS, "status.containerStatuses.state.waiting.reason": TEXTS,
+            "status.containerStatuses.state.waiting.message": _MESSAGES,
+            "status.containerStatuses.state.terminated.message": _MESSAGES,
+            "status.containerStatuses.state.terminated.reason": TEXTS,
+            "status.containerStatuses.state.terminated.exitCode": (0, 1, 127, 137, -1, 2**31 - 1),
+            "status.containerStatuses.lastState.terminated.message": _MESSAGES,
+            "status.containerStatuses.state.running": ({},), "status.initContainerStatuses": ([],),
+            "spec.containers.image": TEXTS, "spec.containers.name": ("web",), "spec.initContainers": ([],),
+            "spec.nodeName": ("node", *TEXTS), "spec.restartPolicy": ("Always",), "spec.nodeSelector": ({"a": TEXTS[17]},),
+            "spec.schedulingGates.name": TEXTS, "spec.volumes.persistentVolumeClaim.claimName": TEXTS,
+            "spec.containers.resources.limits.memory": TEXTS, "spec.containers.resources.requests.cpu": TEXTS,
+            "spec.containers.startupProbe.failureThreshold": _COUNTS, "spec.containers.livenessProbe.periodSeconds": _COUNTS,
+            "spec.containers.readinessProbe.httpGet.path": TEXTS, "spec.containers.readinessProbe.httpGet.port": TEXTS,
+            "spec.containers.readinessProbe.tcpSocket.port": TEXTS, "spec.containers.readinessProbe.grpc.port": _COUNTS,
+            "spec.containers.readinessProbe.exec.command": (list(TEXTS),), "metadata.namespace": ("default",),
+            "metadata.deletionGracePeriodSeconds": (0,)},
+    "HorizontalPodAutoscaler": {"spec.scaleTargetRef.kind": ("ReplicationController",), "spec.scaleTargetRef.name": NAMES,
+                                "spec.scaleTargetRef.apiVersion": ("v1", "x/y/z"), "spec.minReplicas": (1, 1000),
+                                "spec.behavior": ({},), "spec.maxReplicas": (1, 2**31 - 1)},
+    "PodDisruptionBudget": {"spec.minAvailable": (0, "100%", 2**31 - 1, "9" * 9 + "%"), "spec.maxUnavailable": (0, "0%", "100%"),
+                            "spec.selector.matchLabels": ({}, {"app": "foo"}), "status.expectedPods": _COUNTS,
+                            "spec.selector.matchExpressions.operator": ("In", "Exists"),
+                            "spec.selector.matchExpressions.key": ("app",), "spec.selector.matchExpressions.values": (["foo"],)},
+    "ResourceQuota": {"status.hard": ({"pods": "0"}, {"pods": "9" * 300}), "status.used": ({"pods": "1E18"},),
+                      "spec.scopes": (["Terminating"],), "spec.scopeSelector": ({},)},
+    "Service": {"spec.selector": ({"app": "foo"},), "spec.type": ("ExternalName",), "spec.publishNotReadyAddresses": (True,),
+                "spec.ports.targetPort": (80, "web"), "spec.ports.port": (80,), "spec.ports.protocol": ("UDP",)},
+    "template": {"spec.tolerations": ([],), "spec.terminationGracePeriodSeconds": _COUNTS, "spec.readinessGates": ([],),
+                 "spec.overhead": ({"cpu": "9" * 300},), "spec.containers.ports.containerPort": (80,),
+                 "spec.containers.lifecycle.preStop.sleep.seconds": (0, 2**62),
+                 "spec.containers.command": (["sleep", "9" * 5000],)},
+    "Node": {"spec.taints.key": TEXTS, "spec.taints.value": TEXTS, "spec.taints.effect": ("NoSchedule",),
+             "spec.unschedulable": (True,), "metadata.labels": ({},), "status.allocatable": ({"cpu": "0"},)},
+}
+
+#: Several marks that are true together: what one annotation alone does not bring about. By object, "foo" being the one that
+#: the task names.
+RECIPES: dict[str, dict[str, dict[str, str]]] = {
+    "a takeover that names payments": {"foo": {marks.TAKEOVER: json.dumps(WHOLE[marks.TAKEOVER])}},
+    "a partner, with its uid": {"foo": {marks.PARTNER: PAYMENTS, marks.PARTNER_UID: UID.format(PAYMENTS), marks.DESIRED: "3"}},
+    "a partner that shrinks": {"foo": {marks.PARTNER: PAYMENTS, marks.PARTNER_UID: UID.format(PAYMENTS), marks.DESIRED: "0"}},
+    "an idle partner": {"foo": {marks.PARTNER: IDLE, marks.PARTNER_UID: UID.format(IDLE), marks.DESIRED: "0"}},
+    "payments says that it is foo's": {
+        PAYMENTS: {marks.PARTNER: "foo", marks.PARTNER_UID: UID.format("foo"), marks.DESIRED: "3",
+                   marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "updating"})}},
+    "an idle one says that it is foo's": {
+        IDLE: {marks.PARTNER: "foo", marks.PARTNER_UID: UID.format("foo"), marks.DESIRED: "3",
+               marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "updating"})}},
+    "an idle one says so, and foo names another": {
+        "foo": {marks.PARTNER: "absent"},
+        IDLE: {marks.PARTNER: "foo", marks.PARTNER_UID: UID.format("foo"), marks.DESIRED: "3",
+               marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "updating"})}},
+    "payments is in a handover": {PAYMENTS: {marks.TAKEOVER: json.dumps({**WHOLE[marks.TAKEOVER], "next": "foo"}),
+                                             marks.PARTNER: "foo"}},
+    "300 at the beginning": {"foo": {marks.ORIGINAL: "300"}},
+    "300 at the beginning, and a partner that is gone": {"foo": {marks.ORIGINAL: "300", marks.PARTNER: "absent"}},
+    "0 at the beginning": {"foo": {marks.ORIGINAL: "0"}},
+    "1 at the beginning": {"foo": {marks.ORIGINAL: "1"}},
+    "1000000000 at the beginning": {"foo": {marks.ORIGINAL: "1000000000"}},
+    "kubectl was at work": {PAYMENTS: {marks.KUBECTL_SOURCE: "foo:0123"}},
+    "an update that goes on, at the pace of somebody else": {"foo": {marks.LAST_ROLLOUT: json.dumps(WHOLE[marks.LAST_ROLLOUT])}},
+    "an update of nothing": {"foo": {marks.LAST_ROLLOUT: '{"outcome":"updating"}'}},
+    "a rollback that goes on": {"foo": {marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "rolling back"})}},
+}
+
+#: Where a task may send requests, the namespace being NS.
+EXPECTED = re.compile(
+    r"/api/v1/namespaces/NS(/events|/services|/resourcequotas|/pods(/[a-z0-9.-]+(/log)?)?|/replicationcontrollers(/[a-z0-9.-]+)?)?"
+    r"|/apis/apps/v1/namespaces/NS/(replicasets|deployments|controllerrevisions|statefulsets|daemonsets)(/[a-z0-9.-]+)?"
+    r"|/apis/autoscaling/v2/namespaces/NS/horizontalpodautoscalers(/[a-z0-9.-]+)?"
+    r"|/apis/policy/v1/namespaces/NS/poddisruptionbudgets|/apis/coordination.k8s.io/v1/namespaces/NS/leases(/[a-z0-9.-]+)?"
+    r"|/api/v1/nodes|/apis/authorization.k8s.io/v1/selfsubjectrulesreviews")
+
+#: What moves a cursor, hides text, or turns its direction. A line end stands only in texts that have lines.
+_RAW = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]")
+_WITH_LINES = ("msg", "why", "next_command", "suggestion")
+#: No line of an output is longer.
+LONGEST_LINE = 8192
+
+
+def raw(told: t.Any, name: str = "") -> list[str]:
+    """What is wrong with the texts in a result, in one phrase each."""
+    if isinstance(told, dict):
+        return [each for key, value in told.items() for each in (*raw(key, "a key"), *raw(value, str(key)))]
+    if isinstance(told, (list, tuple)):
+        return [each for value in told for each in raw(value, name)]
+    if not isinstance(told, str):
+        return []
+    found = [f"{name} has {match[0]!r}" for match in [_RAW.search(told)] if match]
+    if "\n" in told and name not in _WITH_LINES:
+        found.append(f"{name} has a line end")
+    lines = told.splitlines() or [""]
+    if max(map(len, lines)) > LONGEST_LINE:
+        found.append(f"{name} has a line of {max(map(len, lines))} characters")
+    for line in map(str.strip, lines):
+        if line.startswith(("ansible ", "kubectl ")) and re.search(r"\$\(|`|\{\{|\{%", line):
+            found.append(f"{name} has a command that does something else: {line[:200]}")
+        if line.startswith("rm -rf"):
+            found.append(f"{name} has a line of somebody else's: {line}")
+    return found

@@ -1,0 +1,544 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What somebody else may have written where the code reads: no task does for its author what that one could not do.
+
+First that nothing is read which the table of forged values (forged.py) leaves out; then tasks on the simulated cluster, in every
+phase of each flow, with any of those values on one controller. The same on a real API server: tests/integration/test_forgery.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import copy
+import dataclasses
+import functools
+import json
+import os
+import re
+import typing as t
+from pathlib import Path
+
+import pytest
+from forged import FIELDS, IDLE, KEYS, LABELS, PAYMENTS, RECIPES, TEMPLATE, UID, WHOLE, WRONG, raw
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import around
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, REVISION, Create, HandOver, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import StandingClock
+
+Json = dict[str, t.Any]
+
+ROOMS = Path(__file__).parents[2] / "plugins" / "module_utils"
+#: Examples of each property, where somebody wants others than a test has: FORGERIES=10000.
+EXAMPLES = int(os.environ.get("FORGERIES", "0"))
+
+
+# What is read has forged values
+
+#: Files that read nothing of others, but a user's options and what we have told ourselves.
+OWN = ("cluster/connection.py", "model/options.py", "run/driver.py", "run/fleet.py", "run/patience.py", "task.py")
+READERS = [name for path in sorted(ROOMS.rglob("*.py")) if (name := str(path.relative_to(ROOMS))) not in OWN]
+#: What is no field of an object of others: JSON of a patch or of an answer, and what is our own while the task runs.
+NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",
+              "generateName", "resourceVersion", "generation", "metadata", "spec", "status", "annotations", "labels", "namespace",
+              "default", "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers"}
+#: Functions of model/fields that read a field, by whatever name they are imported.
+_READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text", "_number"}
+
+
+def fields_read(tree: ast.AST) -> set[str]:
+    """The constant keys by which something is looked up."""
+    found = set()
+    for node in ast.walk(tree):
+        keys: list[ast.expr] = []
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+            keys = [node.slice]
+        elif isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            keys = node.args if name in _READING else []
+        found |= {each.value for each in keys if isinstance(each, ast.Constant) and isinstance(each.value, str)}
+    return {each for each in found if re.fullmatch(r"[a-z][A-Za-z]*", each)}
+
+
+def named_in_the_table() -> set[str]:
+    """Each part of each path, and each field of a document."""
+    parts = {part for paths in FIELDS.values() for path in paths for part in path.split(".")}
+    fields = {field for key in KEYS for text in KEYS[key][:1] if text.startswith("{") for field in json.loads(text)}
+    inside = {"scaleUp", "rollingUpdate", "maxSurge", "maxUnavailable", "type", "template", "selector", "metadata"}
+    return parts | fields | inside
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_each_field_that_is_read_has_forged_values(name):
+    read = fields_read(ast.parse((ROOMS / name).read_text("utf-8")))
+
+    assert read - named_in_the_table() - NOT_OTHERS == set()
+
+
+def test_each_key_of_an_annotation_or_label_has_forged_values():
+    """Those of the one room that knows them, and whatever looks like one anywhere."""
+    constants = {value for name, value in vars(marks).items() if name.isupper() and isinstance(value, str)}
+    texts = {node.value for path in ROOMS.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))
+             if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    alike = {each for each in texts if re.fullmatch(r"[a-z.-]*(kubernetes\.io|baton\.kubernetes)/[a-z-]+", each)}
+
+    assert (constants | alike) - {"node.kubernetes.io/unschedulable"} - set(KEYS) == set()
+
+
+def test_each_kind_that_is_read_has_forged_values():
+    kinds = {each.lower() for each in FIELDS} | {kind.lower() for kind in Kind}
+
+    assert {resource.removesuffix("s") for resource in around.GROUPS} - kinds == set()
+
+
+def test_what_has_no_forged_values_is_found():
+    assert fields_read(ast.parse("text(item, 'secretWord'); item['other']; {}.get('third', 1)")) == {"secretWord", "other", "third"}
+
+
+# A cluster with other people in it
+
+SIZE, SURGE = 3, 1
+SIZES = {"foo": SIZE, PAYMENTS: SIZE + 1}
+FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "migration")
+#: Images that somebody has asked for.
+ASKED_FOR = {"myimage:v0", "myimage:v1", "myimage:v2", ""}
+
+
+class Killed(BaseException):
+    """The client dies here."""
+
+
+class Broken(AssertionError):
+    """A task does what nobody may make it do."""
+
+
+def controller(name: str, replicas: int, kind: str, image: str = "myimage:v0") -> Json:
+    """One that is settled, with pods of its own."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "web", "image": image}]}}
+    labels = {"app": name}
+    spec = {"replicas": replicas, "template": template, "selector": labels if kind == Kind.REPLICATION_CONTROLLER else
+            {"matchLabels": labels}}
+    if kind == Kind.DEPLOYMENT:
+        spec |= {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
+                 "progressDeadlineSeconds": 600}
+    counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), replicas)
+    return {"kind": kind, "spec": spec, "status": {"observedGeneration": 1, **counts}, "metadata": {
+        "name": name, "uid": UID.format(name), "resourceVersion": "1", "generation": 1, "labels": labels, "annotations": {},
+        "namespace": "default"}}
+
+
+def autoscaler(name: str, target: str, kind: str) -> Json:
+    reference = {"kind": kind, "name": target, "apiVersion": "v1" if kind == Kind.REPLICATION_CONTROLLER else "apps/v1"}
+    return {"kind": AUTOSCALER, "metadata": {"name": name, "uid": UID.format(name), "annotations": {}, "namespace": "default"},
+            "spec": {"minReplicas": 2, "maxReplicas": 5, "scaleTargetRef": reference}}
+
+
+class Namespace(Alone):
+    """What is there at first: the real cluster of a check mode, which only reads it."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = Kind(kind)
+        self.there = [controller("foo", SIZE, kind), controller(PAYMENTS, SIZES[PAYMENTS], kind), controller(IDLE, 0, kind)]
+        self.scalers: list[Json] = []
+        self.kept: list[Json] = []
+
+    def items(self, kind: Kind | None = None) -> list[Json]:
+        return self.there if kind in (None, self.kind) else []
+
+    def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
+        return {}
+
+    def find(self, kind: str, name: str) -> Json | None:
+        return next((it for it in self.kept if kind == REVISION and it["metadata"]["name"] == name), None)
+
+    def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        return tuple(Pod(f"{name}-{number}", f"uid of {name}-{number}", item["metadata"]["labels"], item["metadata"]["uid"])
+                     for item in self.there for name in [item["metadata"]["name"]] for number in range(item["spec"]["replicas"])
+                     if selector.items() <= item["metadata"]["labels"].items())
+
+    def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        return [it for it in self.kept if (it["metadata"].get("labels") or {}).get(marks.HISTORY) in uids]
+
+    def objects(self, resource: str) -> list[Json] | None:
+        return self.scalers if resource == "horizontalpodautoscalers" else []
+
+    def dry_run(self, write: t.Any) -> Json:
+        """Nothing is changed on its way in; nobody gives a template here."""
+        return write.manifest
+
+    def why_absent(self, name: str) -> str:
+        return ""
+
+
+@dataclasses.dataclass
+class World:
+    """A namespace in which tasks are run one after the other: each is a check mode that goes on where the last one has ended."""
+
+    flow: str
+    own: set[str] = dataclasses.field(default_factory=lambda: {"foo"})
+    told: list[t.Any] = dataclasses.field(default_factory=list)
+    #: The controller that somebody has written marks on.
+    forged: str = ""
+    #: Somebody's own, in the place of ours.
+    squatters: set[str] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        kind = Kind.REPLICATION_CONTROLLER if self.flow == "migration" else Kind(self.flow)
+        self.real = Namespace(kind)
+        self.kind = kind
+        if self.flow == "migration":
+            self.model: t.Any = SimulatedMigration(self.real.items(), self.real.find, self.real.live_pods)
+        elif kind == Kind.DEPLOYMENT:
+            self.model = SimulatedDeployments(self.real.items(), [])
+            self.model.settle()
+        else:
+            self.model = SimulatedCluster(self.real.items(), kind, self.real.revisions)
+
+    def copy(self) -> World:
+        """Another one in the same state."""
+        other = World(self.flow, set(self.own))
+        if isinstance(self.model, SimulatedMigration):
+            for field in ("_items", "_pods"):
+                setattr(other.model, field, copy.copy(getattr(self.model, field)))
+        else:
+            other.model = self.model.copy()
+        if isinstance(self.model, SimulatedCluster):
+            other.model._look_up_revisions, other.model._first = other.real.revisions, [UID.format("foo")]
+        return other
+
+    # What is there
+
+    def tables(self) -> list[dict]:
+        """Where the model keeps its controllers."""
+        if isinstance(self.model, SimulatedDeployments):
+            return [self.model.items, self.model.sets.items]
+        return [self.model._items if isinstance(self.model, SimulatedMigration) else self.model.items]
+
+    def each(self) -> dict[str, tuple[dict, t.Any, Json]]:
+        """Name, place and object of every controller."""
+        return {item["metadata"]["name"]: (table, key, item) for table in self.tables() for key, item in table.items()
+                if item and item["kind"] != REVISION}
+
+    def annotate(self, name: str, annotations: t.Mapping[str, str]) -> None:
+        table, key, item = self.each()[name]
+        labels = {key: value for key, value in annotations.items() if key in LABELS}
+        metadata = {**item["metadata"], "annotations": {**(item["metadata"].get("annotations") or {}), **annotations},
+                    "labels": {**(item["metadata"].get("labels") or {}), **labels}}
+        table[key] = {**item, "metadata": metadata}
+
+    def add_squatter(self, size: int, has_marks: bool) -> None:
+        """Somebody's controller in the place of the successor that the next update makes, with a template of his own."""
+        if "foo" not in self.each():
+            return
+        there = Controller.from_api(self.each()["foo"][2], self.kind)
+        name, label = expected_successor(request_from({"name": "foo", "kind": self.kind, "image": "myimage:v2"}), there)
+        if name in self.each():
+            return
+        item = controller(name, size, self.kind, "evil:v1")
+        item["spec"]["template"]["metadata"]["labels"] |= {"app": "foo", marks.DEPLOYMENT_LABEL: label}
+        labels = item["spec"]["template"]["metadata"]["labels"]
+        item["spec"]["selector"] = labels if self.kind == Kind.REPLICATION_CONTROLLER else {"matchLabels": labels}
+        if has_marks:
+            item["metadata"]["annotations"] = {marks.PARTNER: "foo", marks.PARTNER_UID: there.uid, marks.DESIRED: str(SIZE),
+                                               marks.ORIGINAL: str(SIZE), marks.LAST_ROLLOUT: KEYS[marks.LAST_ROLLOUT][0]}
+        note(f"a squatter of {size}, with marks: {has_marks}")
+        self.model.items[name] = self.model.seen[name] = item
+        self.squatters.add(name)
+
+    def is_own(self, name: str) -> bool:
+        return name in self.own or self.is_of_own_set(name)
+
+    def is_of_own_set(self, name: str) -> bool:
+        """ReplicaSets that the server has made for the user's Deployment."""
+        there = self.each().get(name)
+        owners = there[2]["metadata"].get("ownerReferences", ()) if there else ()
+        return any(ref["name"] in self.own for ref in owners)
+
+    def others(self) -> Json:
+        """What no task on foo may change. Sizes of pods come and go by themselves."""
+        found = {name: {"metadata": {key: value for key, value in item["metadata"].items() if key != "generation"},
+                        "spec": item["spec"]} for name, (_table, _key, item) in self.each().items()
+                 if not self.is_own(name) and name not in self.squatters}
+        for each in found.values():  # the server counts there
+            annotations = each["metadata"].get("annotations") or {}
+            each["metadata"] = {**each["metadata"], "annotations": {
+                key: value for key, value in annotations.items() if key != marks.REVISION}}
+        return copy.deepcopy(found)
+
+    def pods(self) -> list[t.Any]:
+        """Those of the user's controllers, as far as the model has some of its own."""
+        model = self.model.sets if isinstance(self.model, SimulatedDeployments) else self.model
+        uids = {item["metadata"]["uid"] for name, (_table, _key, item) in self.each().items() if self.is_own(name)}
+        return [pod for pod in getattr(model, "pods", ()) if pod.owner in uids]
+
+    # What is done
+
+    def run(self, kill_after: int | None = None, **params: t.Any) -> Json:
+        """A task in the middle of all this. Raises RolloutError, Killed, Broken, and whatever else is wrong with the code."""
+        given = {"name": "foo", "kind": self.kind, "progress_deadline": 3, **params}
+        if params.get("state") == "migrated":
+            given["to_kind"] = "Deployment"
+        request = request_from(given)
+        clock = StandingClock()
+        gateway = Guarded(self, request, clock, kill_after)
+        return driver.run(choose(request), request, gateway, clock, self.told.append)
+
+    def info(self) -> Json:
+        """What the info module tells of the namespace."""
+        wish = request_from({"name": "any", "kind": self.kind, "state": "rolled_back"})
+        gateway = Guarded(self, wish, StandingClock(), 0)
+        return {"rollouts": task._rollouts(choose(wish), wish, gateway, None, False)}
+
+
+class Guarded(SimulatedGateway):
+    """Judges each write before it is carried out: one of a billion pods would be the end of the test."""
+
+    def __init__(self, world: World, request: Request, clock: StandingClock, kill_after: int | None) -> None:
+        super().__init__(world.real, clock.sleep, world.model)
+        self.world, self.request, self.left = world, request, kill_after
+        self.kind = world.kind
+
+    def write(self, write: t.Any) -> bool:
+        if self.left is not None:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+        self.judge(write)
+        done = super().write(write)
+        if done:
+            if isinstance(write, Create):
+                self.world.own.add(write.name)
+            self.judge_pods()
+        return done
+
+    def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
+        return len(write.pods) if self.write(write) else 0
+
+    def wait(self, seconds: float) -> None:
+        super().wait(seconds)
+        self.judge_pods()
+
+    def judge(self, write: t.Any) -> None:
+        if isinstance(write, HandOver):
+            self.judge_hand_over(write)
+            return
+        if not identity.is_name(write.name):
+            raise Broken(f"writes to {write.name!r}")
+        if write.kind == AUTOSCALER:
+            self.judge_autoscaler(write)
+            return
+        self.judge_target(write)
+        body = write.manifest if isinstance(write, Create) else {}
+        spec = body.get("spec") or {}
+        for path, value in operations(write, spec):
+            if path == "/spec/replicas" and not 0 <= value <= SIZES[self.request.name]:
+                raise Broken(f"{write.name} gets the size {value}")
+            if path == "/spec/strategy" and value.get("type") != "RollingUpdate":
+                raise Broken(f"{write.name} gets the strategy {value}")
+            if path == "/spec/template" and not set(images_of(value).values()) <= ASKED_FOR:
+                raise Broken(f"{write.name} gets the images {images_of(value)}")
+
+    def judge_target(self, write: t.Any) -> None:
+        is_expected = write.name == self.request.name or write.name.startswith(f"{self.request.name}-")
+        if write.kind == REVISION:
+            if not is_expected:
+                raise Broken(f"writes the {write.kind} {write.name}")
+        elif write.name in self.world.squatters and not isinstance(write, Create):  # whose maker may delete it, too
+            sizes = [value for path, value in operations(write, {}) if path == "/spec/replicas"]
+            if any(size > self.world.each()[write.name][2]["spec"]["replicas"] for size in sizes):
+                raise Broken(f"somebody's {write.name} gets pods")
+        elif not (is_expected or write.name == self.request.next_name) or not (
+                isinstance(write, Create) or self.world.is_own(write.name)):
+            raise Broken(f"writes to {write.kind} {write.name}: {write}")
+
+    def judge_hand_over(self, write: HandOver) -> None:
+        uids = {item["metadata"]["uid"]: name for name, (_table, _key, item) in self.world.each().items()}
+        for uid in (write.giver, write.taker["uid"]):
+            if uid in uids and not self.world.is_own(uids[uid]):
+                raise Broken(f"the pods of {uids[uid]} get another controller, or a controller gets pods: {write}")
+
+    def judge_autoscaler(self, write: Patch) -> None:
+        found = next(it for it in self.objects("horizontalpodautoscalers") or () if it["metadata"]["name"] == write.name)
+        if found["spec"]["scaleTargetRef"]["name"] != self.request.name:
+            raise Broken(f"writes to the autoscaler of another controller: {write.name}")
+        for operation in write.operations:
+            if operation["path"] == "/spec/minReplicas" and operation["op"] == "add" and operation["value"] not in range(6):
+                raise Broken(f"minReplicas of {write.name} becomes {operation['value']!r}")
+
+    def judge_pods(self) -> None:
+        pods, size = self.world.pods(), SIZES[self.request.name]
+        if len(pods) > size + SURGE:
+            raise Broken(f"{len(pods)} pods")
+        if not isinstance(self.world.model, SimulatedMigration) and sum(pod.ready for pod in pods) < size:
+            raise Broken(f"only {sum(pod.ready for pod in pods)} pods are ready")
+
+
+def operations(write: t.Any, spec: Json) -> list[tuple[str, t.Any]]:
+    """What a write sets, by path."""
+    if isinstance(write, Patch):
+        return [(each["path"], each["value"]) for each in write.operations if each["op"] in ("add", "replace")]
+    return [(f"/spec/{field}", value) for field, value in spec.items()]
+
+
+# What is tried
+
+#: What a client was asked for before somebody wrote what he should not; the client died after some of its writes.
+BEFORE: dict[str, list[Json]] = {
+    "idle": [],
+    "updating": [{"image": "myimage:v2"}],
+    "paused": [{"image": "myimage:v2", "pause_at": "1"}],
+    "going back": [{"image": "myimage:v2", "pause_at": "2"}, {"state": "rolled_back"}],
+    "restarting": [{"state": "restarted"}],
+    "replacing": [{"image": "myimage:v2", "next_name": "foo-two"}],
+    "migrating": [{"state": "migrated"}],
+}
+#: What is asked for then.
+TASKS: dict[str, Json] = {
+    "updated": {"image": "myimage:v2"},
+    "unchanged": {"image": "myimage:v1"},
+    "rolled back": {"state": "rolled_back"},
+    "to revision": {"state": "rolled_back", "to_revision": 1},
+    "restarted": {"state": "restarted"},
+    "paused": {"image": "myimage:v2", "pause_at": "1"},
+    "replaced": {"image": "myimage:v2", "next_name": "foo-two"},
+    "migrated": {"state": "migrated"},
+}
+
+
+def may_be_asked(flow: str, params: Json) -> bool:
+    if flow == "migration":
+        return params.get("state") == "migrated"
+    return params.get("state") != "migrated" and not (flow == "Deployment" and "next_name" in params)
+
+
+@functools.cache
+def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
+    """One in which foo has been updated once, and something else was begun since; it is copied before it is used."""
+    world = World(flow)
+    if flow != "migration":
+        world.run(image="myimage:v1")
+        world.model.settle()
+    *first, last = BEFORE[phase] or [None]
+    for params in first:
+        world.run(**params)
+    if last is not None:
+        with contextlib.suppress(Killed):
+            world.run(kill_after=writes, **last)
+    if is_settled:
+        world.model.settle()
+    return world
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """A namespace in the middle of something."""
+    flow = draw(st.sampled_from(FLOWS))
+    phase = draw(st.sampled_from([name for name, tasks in BEFORE.items() if all(may_be_asked(flow, it) for it in tasks)]))
+    writes = draw(st.integers(0, 14)) if BEFORE[phase] else 0
+    note(f"{flow}, {phase}, killed after {writes} writes")
+    return world_after(flow, phase, writes, draw(st.booleans())).copy()
+
+
+def texts(key: str) -> st.SearchStrategy[str]:
+    """What may stand in a mark: what the table has, and what nobody has thought of."""
+    invented = st.recursive(st.sampled_from(WRONG) | st.integers() | st.text(max_size=20), lambda inner: st.lists(inner, max_size=2)
+                            | st.dictionaries(st.text(max_size=5), inner, max_size=2), max_leaves=4).map(json.dumps)
+    return st.sampled_from(KEYS[key]) | st.sampled_from(KEYS[key]) | st.text(max_size=30) | invented
+
+
+@st.composite
+def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
+    """Marks on one controller: whoever may annotate several may do so much that little is left to keep from him."""
+    if draw(st.booleans()):
+        recipe = draw(st.sampled_from(sorted(RECIPES)))
+        ((name, annotations),) = list(RECIPES[recipe].items())[-1:]
+        return name, annotations
+    name = draw(st.sampled_from(["foo", *sorted(world.each())]))
+    keys = draw(st.lists(st.sampled_from(sorted(KEYS)) | st.sampled_from(sorted(WHOLE)), min_size=1, max_size=4, unique=True))
+    return name, {key: draw(texts(key)) for key in keys}
+
+
+@st.composite
+def revisions(draw: st.DrawFn, world: World) -> list[Json]:
+    """ControllerRevisions that somebody has made: of a history, or of a migration."""
+    item = world.each().get("foo")
+    uid = item[2]["metadata"]["uid"] if item else "x"
+    found = []
+    for number in range(draw(st.integers(0, 2))):
+        data = draw(st.sampled_from([{"template": json.dumps(TEMPLATE)}, {"hash": "payments", "uid": uid, "manifest": {}}, *WRONG]))
+        labels = draw(st.sampled_from([{marks.HISTORY: uid}, {}]))
+        owners = draw(st.sampled_from([[], [{"kind": "x", "name": "x", "uid": uid, "controller": True}]]))
+        name = draw(st.sampled_from([f"mine-{number}", "foo-migration"]))
+        found.append({"kind": REVISION, "revision": draw(st.sampled_from([0, 1, 2, 3, 2**63 - 1])), "data": data,
+                      "metadata": {"name": name, "labels": labels, "ownerReferences": owners, "annotations": {
+                          marks.LAST_ROLLOUT: draw(texts(marks.LAST_ROLLOUT))}}})
+    return found
+
+
+def property_test(examples: int) -> t.Callable[[t.Any], t.Any]:
+    """Settings of a property; a failure is repeated by the seed that Hypothesis prints."""
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+    return settings(max_examples=EXAMPLES or examples, deadline=None, suppress_health_check=checks, print_blob=True)
+
+
+def outcome(work: t.Callable[[], Json]) -> Json:
+    """What a task tells; whatever else goes wrong is a traceback."""
+    try:
+        return work()
+    except RolloutError as error:
+        return error.as_result()
+
+
+@property_test(100)
+@given(st.data())
+def test_where_nobody_has_written_anything_no_task_is_refused_for_it(data):
+    """Else the property below would say nothing."""
+    world = data.draw(worlds())
+    params = data.draw(st.sampled_from([it for it in TASKS.values() if may_be_asked(world.flow, it)]))
+    note(f"{params}")
+    before = world.others()
+
+    told = outcome(lambda: world.run(**params))
+
+    note(f"{told}")
+    assert world.others() == before and raw(told) == []
+
+
+def forged_world(data: t.Any) -> World:
+    """One in which somebody has written marks on a controller, and on what else he may make."""
+    world = data.draw(worlds())
+    name, annotations = data.draw(forgeries(world))
+    note(f"{name}: {({key: value[:300] for key, value in annotations.items()})}")
+    if name in world.each():
+        world.annotate(name, annotations)
+        world.forged = name
+    if world.flow in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET) and data.draw(st.booleans()):
+        world.add_squatter(data.draw(st.sampled_from([0, SIZE])), data.draw(st.booleans()))
+    if data.draw(st.booleans()):
+        world.real.scalers = [autoscaler("hpa", "foo", world.kind), autoscaler("hpa-of-payments", PAYMENTS, world.kind)]
+        scaler = data.draw(st.sampled_from(world.real.scalers))
+        scaler["metadata"]["annotations"] = {marks.FROZEN: data.draw(texts(marks.FROZEN))}
+        note(f"{scaler['metadata']}")
+    if data.draw(st.booleans()):
+        world.real.kept += data.draw(revisions(world))
+        note(f"{world.real.kept}"[:1000])
+    return world

@@ -337,6 +337,22 @@ def successors(neighbours, kind, name):
 SHARE = 80  # of the values, in `make test`
 
 
+@pytest.mark.parametrize("share", [SHARE, pytest.param(1, marks=pytest.mark.long)])
+def test_what_one_mark_says_is_not_obeyed(neighbours, share):
+    """Check mode plans all that a task would do, and does not do it: the cheapest way through many values."""
+    before = neighbours.others()
+    pick = values(share)
+    cells = [(title, neighbours, phase, pick(7 * number)) for number, (title, phase) in enumerate(PHASES.items())]
+
+    wrong = all_at_once(cells, looks)
+    for kind in (RC, RS, DEPLOYMENT):
+        if told := neighbours.try_info(kind) + neighbours.try_payments(kind):
+            wrong[kind] = {f"at the end, {kind}": told}
+
+    assert neighbours.others() == before
+    assert {each: told for of_phase in wrong.values() for each, told in of_phase.items()} == {}
+
+
 def obey(neighbours, phase, title, recipe):
     """A task in earnest, with marks that are true together."""
     name = neighbours.begin(phase)
@@ -352,7 +368,21 @@ OF_FOO = [recipe for recipe, marks_of in RECIPES.items() if list(marks_of) == ["
 OF_OTHERS = [recipe for recipe in RECIPES if recipe not in OF_FOO]
 
 
-@pytest.mark.parametrize("recipe", ["kubectl was at work", "payments is in a handover"])
+@pytest.mark.parametrize("share", [14, pytest.param(1, marks=pytest.mark.long)])
+def test_what_the_marks_of_foo_say_together_is_not_obeyed(neighbours, share):
+    every = [(f"{phase.title}, {title}, {recipe}", neighbours, phase, title, recipe)
+             for phase in PHASES.values() for title in tasks_for(phase) for recipe in OF_FOO]
+    before = neighbours.others()
+
+    wrong = all_at_once(every[::share], obey)
+
+    assert neighbours.others() == before
+    assert wrong == {}
+    for kind in (RC, RS, DEPLOYMENT):
+        assert neighbours.try_info(kind) + neighbours.try_payments(kind) == []
+
+
+@pytest.mark.parametrize("recipe", OF_OTHERS)
 def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, recipe):
     """On a controller that has nothing to do with it: it is neither changed nor a reason not to update foo."""
     name = neighbours.begin(PHASES["idle"], "foo")
@@ -372,7 +402,7 @@ def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, 
 
 
 @pytest.mark.parametrize("kind", [RC, RS])
-@pytest.mark.parametrize("has_marks", [False])
+@pytest.mark.parametrize("has_marks", [False, True])
 def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(neighbours, kind, has_marks):
     """Its name and label are public, and so are the marks that it should have; its template is his."""
     name = neighbours.begin(PHASES["idle" if kind == RC else "idle ReplicaSet"])
@@ -396,6 +426,24 @@ def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(neighbo
     assert neighbours.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"] in ("myimage:v1", "myimage:v2")
 
 
+def test_a_fleet_does_not_follow_a_name_out_of_its_selection(neighbours):
+    """What its labels choose says that it is the successor of something else."""
+    name = neighbours.begin(PHASES["idle"])
+    record = next(each for each in KEYS[marks.LAST_ROLLOUT] if "updating" in each)
+    neighbours.annotate(RC, name, neighbours.fill({marks.PARTNER: PAYMENTS, marks.LAST_ROLLOUT: record}, RC, name))
+    params = {**DEFAULTS, "kubeconfig": neighbours.namespace.kubeconfig, "namespace": neighbours.namespace.name, "name": None,
+              "label_selectors": [f"app={name}"], **V2}
+    before = neighbours.others()
+
+    try:
+        told = task.update(params)
+    except RolloutError as error:
+        told = error.as_result()
+
+    assert neighbours.others() == before
+    assert [each["name"] for each in told.get("results", ())] in ([], [name]) and raw(told) == []
+
+
 MINE = Process.mine()
 #: Leases that nobody holds any more, or never did.
 HELD = {
@@ -410,9 +458,68 @@ HELD = {
 }
 
 
+def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(neighbours):
+    """At most for the 15 s of a task that was killed, and some time to look."""
+    names = {title: neighbours.begin(PHASES["idle"]) for title in HELD}
+    for title, (spec, holder) in HELD.items():
+        name = identity.lease_name(names[title])
+        whole = {"holderIdentity": "somebody", "leaseDurationSeconds": 15, "renewTime": "1970-01-01T00:00:00.000000Z", **spec}
+        body = {"metadata": {"name": name, "annotations": {marks.HOLDER: holder}}, "spec": whole}
+        neighbours.namespace._call("POST", LEASES.format(neighbours.namespace.name), body)
+
+    def wait(title):
+        wrong = neighbours.try_task({"name": names[title], "kind": RC, **V2})
+        if neighbours.get(RC, names[title])["spec"]["template"]["spec"]["containers"][0]["image"] != "myimage:v2":
+            wrong.append("is not updated")
+        return wrong
+
+    assert all_at_once([(title, title) for title in HELD], wait, len(HELD)) == {}
+
+
 def revision(namespace, name, number, data, labels, **metadata):
     body = {"metadata": {"name": name, "labels": labels, **metadata}, "revision": number, "data": data}
     return namespace._call("POST", namespace._apps("controllerrevisions"), body)
+
+
+def test_a_revision_that_somebody_has_made_is_not_rolled_out(neighbours):
+    """It has the uid and the number of one that an update has kept, and nobody, or somebody, as its owner."""
+    name = neighbours.begin(PHASES["idle"])
+    neighbours.run({"name": name, **V2})
+    item = neighbours.get(RC, name)
+    labels = {marks.HISTORY: item["metadata"]["uid"]}
+    evil = {"metadata": {"labels": {"app": name, "kind": RC}}, "spec": {"containers": [{"name": "web", "image": "evil:v1"}]}}
+    strange = [{"template": text} for text in ("[]", '{"spec": {"containers": ["web"]}}', '{"spec": []}', "[" * 10_000, "null",
+                                               '{"spec": {"containers": [{"image": "x"}]}}', '{"metadata": [], "spec": {}}')]
+    for number, data in enumerate([{"template": json.dumps(evil)}, *strange, {"template": 1}, {}, {"other": []}]):
+        revision(neighbours.namespace, f"mine-{number}", 1 + number % 2, data, labels)
+    before = neighbours.others()
+
+    wrong = neighbours.try_task({"name": name, **TASKS["to revision"]})
+    wrong += neighbours.try_info(RC)
+
+    assert neighbours.others() == before and wrong == []
+    assert neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"] in ("myimage:v1", "myimage:v2")
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_a_migration_that_somebody_has_begun_goes_nowhere(neighbours, check):
+    """What is kept of the controller says whose pods a ReplicaSet gets, and which ReplicaSet."""
+    wrong, before = {}, neighbours.others()
+    for title, change in {
+        "of another template": {"manifest": manifest(SIZE, "evil:v1")}, "of nothing": {"manifest": {}},
+        "of a text": {"manifest": "x"},
+        "without a hash": {"hash": None}, "of a number": {"hash": 10**9},
+        "to a path": {"hash": "../../secrets/db"}, "to payments": {"hash": "x", "uid": "x"}, "of a list": {"hash": ["x"]},
+    }.items():
+        name = neighbours.begin(PHASES["idle"])
+        item = neighbours.get(RC, name)
+        data = {"hash": "0123456789", "uid": item["metadata"]["uid"], "manifest": item, **change}
+        with contextlib.suppress(ApiException):
+            revision(neighbours.namespace, identity.successor_name(name, "migration"), 1, data, {})
+        if told := neighbours.try_task({"name": name, **TASKS["migrated"]}, check):
+            wrong[title] = told
+
+    assert neighbours.others() == before and wrong == {}
 
 
 def test_an_autoscaler_gets_back_no_more_than_it_may_have(neighbours):
@@ -489,3 +596,24 @@ def roll_while(neighbours, tag, act, **params):
             time.sleep(0.1)
     assert done, "somebody has done it"
     return name, future.result()
+
+
+def test_what_is_told_of_a_pod_is_shown_as_it_may_be(neighbours):
+    wrong = all_at_once([(title, tag, say) for title, (tag, say) in SAID.items()],
+                        lambda tag, say: roll_while(neighbours, tag, say)[1], len(SAID))
+
+    assert wrong == {}
+
+
+def test_pods_that_start_well_are_not_failed_by_what_somebody_tells_of_them(neighbours):
+    """They are about to start, an Event says that they never will, and they do."""
+    def start(it, pod):
+        show(it, pod, state={"waiting": {"reason": "ContainerCreating"}})
+        tell(it, pod, "Failed", 'Failed to pull image "x": not found')
+        time.sleep(4)
+        show(it, pod, is_ready=True, state={"running": {"startedAt": "2026-11-21T10:00:00Z"}})
+
+    name, wrong = roll_while(neighbours, "unready", start, failure_grace=1, progress_deadline=30)
+
+    assert wrong == []
+    assert neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"] == "myimage:v2-unready"

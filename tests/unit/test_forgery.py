@@ -542,3 +542,48 @@ def forged_world(data: t.Any) -> World:
         world.real.kept += data.draw(revisions(world))
         note(f"{world.real.kept}"[:1000])
     return world
+
+
+@property_test(250)
+@given(st.data())
+def test_a_task_does_nothing_for_whoever_may_write_marks(data):
+    world = forged_world(data)
+    params = data.draw(st.sampled_from([it for it in TASKS.values() if may_be_asked(world.flow, it)]))
+    note(f"{params}")
+    before = world.others()
+
+    told = outcome(lambda: world.run(**params))
+
+    assert world.others() == before
+    assert raw(told) == [] and [wrong for line in world.told for wrong in raw(line)] == []
+
+
+@property_test(100)
+@given(st.data())
+def test_the_info_module_tells_of_all_whatever_somebody_has_written(data):
+    world = forged_world(data)
+
+    told = world.info()
+
+    assert PAYMENTS in [each["name"] for each in told["rollouts"]] or world.forged == PAYMENTS
+    assert raw(told) == []
+
+
+@property_test(100)
+@given(st.data())
+def test_the_tasks_of_others_are_as_ever(data):
+    """Marks on one's own controller, or on one without pods, keep nobody from updating another one."""
+    world = forged_world(data)
+    is_migrating = world.flow == "migration" and any(name.startswith("foo-") for name in world.each())
+    if world.forged == PAYMENTS or is_migrating:  # whose model is of one migration alone
+        return
+    world.model.settle()  # what is under way there goes on by itself
+    world.real.scalers = world.real.scalers[:1]
+    world.own = {PAYMENTS}
+    before = world.others()
+    params = {"state": "migrated"} if world.flow == "migration" else {"image": "myimage:v2"}
+
+    told = outcome(lambda: world.run(**params, name=PAYMENTS))
+
+    assert told["changed"] and "failure" not in told, told["msg"]
+    assert world.others() == before and raw(told) == []

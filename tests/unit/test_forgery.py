@@ -31,6 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway i
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import hash_of
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
@@ -477,17 +478,27 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
     return name, {key: draw(texts(key)) for key in keys}
 
 
+def real_hash(world: World) -> str:
+    """What a migration of foo would have."""
+    template = world.each()["foo"][2]["spec"]["template"] if "foo" in world.each() else {}
+    return hash_of(Request("foo"), Controller.from_api({"metadata": {"name": "foo"}, "spec": {"template": template}}))
+
+
 @st.composite
 def revisions(draw: st.DrawFn, world: World) -> list[Json]:
     """ControllerRevisions that somebody has made: of a history, or of a migration."""
     item = world.each().get("foo")
     uid = item[2]["metadata"]["uid"] if item else "x"
     found = []
+    manifest = controller("foo", 300, Kind.REPLICATION_CONTROLLER, "evil:v1")
+    manifest["spec"] |= {"selector": {"app": PAYMENTS}, "minReadySeconds": 0}
+    begun = [{"hash": value, "uid": uid, "manifest": each} for value in ("0123456789", "../../secrets/db", real_hash(world))
+             for each in (manifest, {})]
     for number in range(draw(st.integers(0, 2))):
-        data = draw(st.sampled_from([{"template": json.dumps(TEMPLATE)}, {"hash": "payments", "uid": uid, "manifest": {}}, *WRONG]))
+        data = draw(st.just({"template": json.dumps(TEMPLATE)}) | st.sampled_from(begun) | st.sampled_from(WRONG))
         labels = draw(st.sampled_from([{marks.HISTORY: uid}, {}]))
         owners = draw(st.sampled_from([[], [{"kind": "x", "name": "x", "uid": uid, "controller": True}]]))
-        name = draw(st.sampled_from([f"mine-{number}", "foo-migration"]))
+        name = "foo-migration" if world.flow == "migration" else f"mine-{number}"
         found.append({"kind": REVISION, "revision": draw(st.sampled_from([0, 1, 2, 3, 2**63 - 1])), "data": data,
                       "metadata": {"name": name, "labels": labels, "ownerReferences": owners, "annotations": {
                           marks.LAST_ROLLOUT: draw(texts(marks.LAST_ROLLOUT))}}})

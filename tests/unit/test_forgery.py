@@ -246,6 +246,12 @@ class World:
                     "labels": {**(item["metadata"].get("labels") or {}), **labels}}
         table[key] = {**item, "metadata": metadata}
 
+    def has_its_pace(self) -> bool:
+        """Whether the user's Deployment goes on as it did before anybody updated it."""
+        spec = self.each()["foo"][2]["spec"]
+        return (spec["strategy"].get("rollingUpdate") == {"maxSurge": "25%", "maxUnavailable": "25%"}
+                and not spec.get("minReadySeconds") and not spec.get("paused"))
+
     def add_squatter(self, size: int, has_marks: bool) -> None:
         """Somebody's controller in the place of the successor that the next update makes, with a template of his own."""
         if "foo" not in self.each():
@@ -425,6 +431,10 @@ TASKS: dict[str, Json] = {
 }
 
 
+#: What is of the right type, and too much.
+LIKELY = (2**31 - 2, 300, True, "myimage:v0", {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}})
+
+
 def may_be_asked(flow: str, params: Json) -> bool:
     if flow == "migration":
         return params.get("state") == "migrated"
@@ -474,6 +484,16 @@ def forgeries(draw: st.DrawFn, world: World) -> tuple[str, dict[str, str]]:
         ((name, annotations),) = list(RECIPES[recipe].items())[-1:]
         return name, annotations
     name = draw(st.sampled_from(["foo", *sorted(world.each())]))
+    there = (world.each()[name][2]["metadata"].get("annotations") or {}) if name in world.each() else {}
+    true = [key for key in WHOLE if key in there]
+    if true and draw(st.booleans()):  # what is true, but for one field
+        key = draw(st.sampled_from(true))
+        document = json.loads(there[key])
+        field = draw(st.sampled_from(sorted(document)))
+        inside = document[field] if isinstance(document[field], dict) and document[field] and draw(st.booleans()) else document
+        wrong = st.sampled_from(LIKELY) | st.sampled_from(WRONG)
+        inside[draw(st.sampled_from(sorted(inside))) if inside is not document else field] = draw(wrong)
+        return name, {key: json.dumps(document)}
     keys = draw(st.lists(st.sampled_from(sorted(KEYS)) | st.sampled_from(sorted(WHOLE)), min_size=1, max_size=4, unique=True))
     return name, {key: draw(texts(key)) for key in keys}
 
@@ -566,6 +586,7 @@ def test_a_task_does_nothing_for_whoever_may_write_marks(data):
     told = outcome(lambda: world.run(**params))
 
     assert world.others() == before
+    assert world.flow != "Deployment" or "failure" in told or told["rollout"]["phase"] != "complete" or world.has_its_pace()
     assert raw(told) == [] and [wrong for line in world.told for wrong in raw(line)] == []
 
 

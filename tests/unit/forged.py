@@ -57,6 +57,12 @@ WHOLE: dict[str, Json] = {
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
+#: What an autoscaler has for each direction, and what it does not take there.
+RULES = ("policies", "selectPolicy", "stabilizationWindowSeconds", "tolerance")
+POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for wrong in (
+    {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
+
+
 def documents(key: str) -> list[str]:
     """Documents for a mark that holds JSON: whole ones, each field missing, and each with each value that it should not have."""
     whole = WHOLE[key]
@@ -67,6 +73,8 @@ def documents(key: str) -> list[str]:
         if field in ("from", "to"):
             named = (images for text in TEXTS for images in ({"web": text}, {text: "x:v1"}))
             found += ({**whole, "outcome": "updated", field: images} for images in named)
+        if field == "behavior":
+            found += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES for wrong in (*WRONG, *POLICIES))
         if field in ("original", "paced"):
             paces = ({"type": wrong, "rollingUpdate": {"maxSurge": wrong, "maxUnavailable": wrong}} for wrong in WRONG)
             found += ({**whole, field: {**whole[field], "strategy": wrong}} for wrong in (*paces, *WRONG))
@@ -91,6 +99,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
     marks.HASH_LABEL: HOSTILE,
     marks.REVISION: HOSTILE,
+    marks.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),
     marks.HOLDER: ("boot.1/1/0/x", "/1/2/3", "///", "boot/1/2/3/4", *HOSTILE),
     marks.KUBECTL_NEXT: HOSTILE,
     marks.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE),
@@ -150,7 +159,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
             "metadata.deletionGracePeriodSeconds": (0,)},
     "HorizontalPodAutoscaler": {"spec.scaleTargetRef.kind": ("ReplicationController",), "spec.scaleTargetRef.name": NAMES,
                                 "spec.scaleTargetRef.apiVersion": ("v1", "x/y/z"), "spec.minReplicas": (1, 1000),
-                                "spec.behavior": ({},), "spec.maxReplicas": (1, 2**31 - 1)},
+                                "spec.behavior": ({},), "spec.maxReplicas": (1, 2**31 - 1),
+                                **{f"spec.behavior.scaleDown.{rule}": POLICIES for rule in RULES}},
     "PodDisruptionBudget": {"spec.minAvailable": (0, "100%", 2**31 - 1, "9" * 9 + "%"), "spec.maxUnavailable": (0, "0%", "100%"),
                             "spec.selector.matchLabels": ({}, {"app": "foo"}), "status.expectedPods": _COUNTS,
                             "spec.selector.matchExpressions.operator": ("In", "Exists"),

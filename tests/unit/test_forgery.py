@@ -40,6 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, REVISION, Create, HandOver, Patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
@@ -56,7 +57,8 @@ EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 # What is read has forged values
 
 #: Files that read nothing of others, but a user's options and what we have told ourselves.
-OWN = ("cluster/connection.py", "model/options.py", "run/driver.py", "run/fleet.py", "run/patience.py", "task.py")
+OWN = ("cluster/connection.py", "cluster/secrets.py", "model/options.py", "run/driver.py", "run/fleet.py", "run/patience.py",
+       "task.py")
 READERS = [name for path in sorted(ROOMS.rglob("*.py")) if (name := str(path.relative_to(ROOMS))) not in OWN]
 #: What is no field of an object of others: JSON of a patch or of an answer, and what is our own while the task runs.
 NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",
@@ -184,6 +186,8 @@ class Namespace(Alone):
 
     def dry_run(self, write: t.Any) -> Json:
         """Nothing is changed on its way in; nobody gives a template here."""
+        if isinstance(write, Patch):
+            return patched(next(it for it in self.there if it["metadata"]["name"] == write.name), write)
         return write.manifest
 
     def why_absent(self, name: str) -> str:
@@ -270,6 +274,7 @@ class World:
         note(f"a squatter of {size}, with marks: {has_marks}")
         self.model.items[name] = self.model.seen[name] = item
         self.squatters.add(name)
+        self.own.discard(name)  # one that the user had before may have been there
 
     def is_own(self, name: str) -> bool:
         return name in self.own or self.is_of_own_set(name)
@@ -288,7 +293,7 @@ class World:
         for each in found.values():  # the server counts there
             annotations = each["metadata"].get("annotations") or {}
             each["metadata"] = {**each["metadata"], "annotations": {
-                key: value for key, value in annotations.items() if key != marks.REVISION}}
+                key: value for key, value in annotations.items() if key not in (marks.REVISION, marks.FORMER_REVISIONS)}}
         return copy.deepcopy(found)
 
     def pods(self) -> list[t.Any]:

@@ -48,7 +48,7 @@ WITH_ENV = """Object{spec: Object.spec{template: Object.spec.template{spec: Obje
         env: [Object.spec.template.spec.containers.env{name: "ADDED", value: "by a policy"}]})}}}}"""
 
 
-def mutates(namespace, expression):
+def mutates(namespace, expression, operations=("CREATE", "UPDATE")):
     """A MutatingAdmissionPolicy on every creation and change of a controller, which applies the expression."""
     def probe():
         stored = namespace._call("POST", namespace._path("replicationcontrollers") + "?dryRun=All", manifest(0, name="probe"))
@@ -57,7 +57,7 @@ def mutates(namespace, expression):
 
     spec = {"reinvocationPolicy": "Never", "mutations": [
         {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}]}
-    return policy(namespace, "mutating", ["CREATE", "UPDATE"], spec, probe)
+    return policy(namespace, "mutating", list(operations), spec, probe)
 
 
 BY_IMAGE = {"image": "myimage:v2"}
@@ -81,6 +81,20 @@ def test_an_admission_that_changes_the_template(namespace, expression, image, wi
     assert result["changed"] and not again["changed"] and set(again["requests"]) <= {"GET", "PATCH"}
     assert namespace.rcs() == [wish.get("next_name", "foo")]
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
+
+
+@pytest.mark.parametrize("wish", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
+def test_an_admission_that_changes_the_template_of_what_is_created_only(namespace, wish):
+    """The template of foo as it is now could be stored as it was asked for: what is created tells that it is the wanted one."""
+    namespace.make_primary(2)
+
+    with mutates(namespace, TO_MIRROR, ["CREATE"]):
+        assert namespace.roll(**wish)["changed"]
+        before = namespace.rc()
+        again = namespace.roll(**wish)
+
+    assert not again["changed"] and namespace.rc() == before and namespace.rcs() == ["foo"]
+    assert before["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/myimage:v2"
 
 
 # A step that somebody's policy denies

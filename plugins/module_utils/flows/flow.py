@@ -115,6 +115,8 @@ class Memory:
     wanted: tuple[str, Json] | None = None
     #: The successor's template, in the same way, and the name of the one that this task has made.
     stored: tuple[str, Json] | None = None
+    #: Whether it would make of the wanted template the present one, in the same way.
+    confirmed: tuple[str, bool] | None = None
     made: str = ""
     #: The size at the beginning, as long as it could be seen: of a controller that somebody deletes meanwhile nothing else is left.
     size: int | None = None

@@ -302,11 +302,16 @@ def became(fingerprint: str, controller: Controller, key: str) -> str:
     return f"{fingerprint}/{_digest(controller.template, key)}"
 
 
-def is_what_became_of(request: Request, controller: Controller) -> bool:
-    """Whether the last update was the same request, and nobody has changed the template since."""
+def is_told_to_be_what_became_of(request: Request, controller: Controller) -> bool:
+    """Whether the record says that the last update was the same request, and nobody has changed the template since."""
     record = controller.last_rollout
     return ((request.state is State.UPDATED or request.revision is not None) and record.get("outcome") == "updated"
             and record.get("request") == became(request.fingerprint, controller, request.label_key))
+
+
+def is_what_became_of(request: Request, seen: Observed, controller: Controller) -> bool:
+    """The same, and the API server says so too."""
+    return seen.is_confirmed and is_told_to_be_what_became_of(request, controller)
 
 
 def closed(template: Json) -> Json:

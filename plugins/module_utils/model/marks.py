@@ -66,6 +66,8 @@ KUBECTL_ORIGINAL = "kubectl.kubernetes.io/original-replicas"
 #: Bytes of all annotations of an object, keys and values.
 ANNOTATIONS_LIMIT = 256 * 1024
 
+#: Characters of a uid: more than a server gives it.
+UID_LIMIT = 128
 #: Characters of a text in a record, and entries of a mapping.
 TEXT_LIMIT, ENTRIES_LIMIT = 4096, 100
 
@@ -156,7 +158,9 @@ def partner(annotations: Annotations) -> str | None:
 
 
 def partner_uid(annotations: Annotations) -> str | None:
-    return annotations.get(PARTNER_UID)
+    """The other controller's uid; for a text that can be none, one that nothing has."""
+    uid = annotations.get(PARTNER_UID)
+    return uid if uid is None or (len(uid) <= UID_LIMIT and uid.isprintable()) else "not readable"
 
 
 def desired(annotations: Annotations) -> int | None:

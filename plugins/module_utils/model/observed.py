@@ -157,12 +157,16 @@ class Controller:
         return any(self.name == identity.successor_name(primary, value) for value in self.hashes)
 
     def primary(self, controllers: t.Mapping[str, Controller]) -> str | None:
-        """The name of the controller whose new pods it carries, as more than its own annotations say: its name, or that one's."""
+        """The name of the controller whose new pods it carries, as more than its own annotations say: its name, or that one's.
+
+        Where each says so of the other, neither does.
+        """
         name = self.partner if self.is_successor and not self.owner else None
         if name is None or self.is_named_for(name):
             return name
         other = controllers.get(name) if name != self.name else None
-        is_named = other is not None and other.partner == self.name and other.partner_uid in (None, self.uid)
+        is_named = (other is not None and not other.is_successor and other.partner == self.name
+                    and other.partner_uid in (None, self.uid))
         return name if self.hashes and is_named else None
 
     @property
@@ -272,6 +276,8 @@ class Observed:
     budgets: tuple[Json, ...] = ()
     #: The size at the beginning, where this task has seen it before a mark that only one controller has could tell it.
     size: int | None = None
+    #: Whether the API server would make of the wanted template what is there; asked where nothing but a record says so.
+    is_confirmed: bool = False
     #: The templates that one can go back to, the newest first.
     history: tuple[Revision, ...] = ()
 

@@ -83,6 +83,15 @@ def image_names(images: t.Mapping[str, str]) -> str:
     return ", ".join(dict.fromkeys(map(told, images.values()))) or "no image"
 
 
+def differences(one: t.Any, other: t.Any, path: tuple[t.Any, ...] = ()) -> set[tuple[t.Any, ...]]:
+    """The paths at which two JSON values differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return {each for key in one.keys() | other.keys() for each in differences(one.get(key), other.get(key), (*path, key))}
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        return {each for index, pair in enumerate(zip(one, other, strict=True)) for each in differences(*pair, (*path, index))}
+    return set() if one == other else {path}
+
+
 def differ_in_images_only(one: Json, other: Json, label_key: str) -> bool:
     """Whether a task that gives images is enough to get from one pod template to the other."""
 

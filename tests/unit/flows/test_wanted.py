@@ -1,18 +1,26 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which write tells what the API server would store."""
+"""Which write tells what the API server would store, and whether a record's word for it is confirmed."""
 
 from __future__ import annotations
 
-from builders import rc, rs, template
+import itertools
 
+import pytest
+from builders import UPDATE, ended, rc, rs, template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment import look
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.look import dry_run_of
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Deployment
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Merge, Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
 
 PRIMARY = Controller.from_api(rc())
 DEFINITION = {"metadata": {"name": "bar", "labels": {"a": "b"}, "annotations": {"c": "d"}},
@@ -64,3 +72,62 @@ def test_a_deployment_that_is_there_gets_the_template_of_its_definition():
     write = look.dry_run_of(Request("foo", definition=DEFINITION, kind=Kind.DEPLOYMENT), Deployment.from_api(rs()))
 
     assert write == Patch("foo", (put("/spec/template", template()),), Kind.DEPLOYMENT)
+
+
+class Admission(Alone):
+    """A server that changes a template on its way, by a function of the write and the template."""
+
+    def __init__(self, item, changes):
+        self.item, self.changes, self.asked = item, changes, 0
+
+    def controllers(self, kind=None):
+        return {"foo": Controller.from_api(self.item)}
+
+    def dry_run(self, write):
+        self.asked += 1
+        there = write.manifest["spec"]["template"] if isinstance(write, Create) else write.operations[0]["value"]
+        return {"spec": {"template": self.changes(write, there)}}
+
+
+def to_mirror(_write, there):
+    return with_image(there, "mirror/" + images_of(there)["web"].removeprefix("mirror/"))
+
+
+def with_image(there, image):
+    (container,) = there["spec"]["containers"]
+    return {**there, "spec": {**there["spec"], "containers": [{**container, "image": image}]}}
+
+
+def to_mirror_when_created(write, there):
+    return to_mirror(write, there) if isinstance(write, Create) else there
+
+
+def to_mirror_with_time(write, there, time=itertools.count()):  # noqa: B008 - it goes on
+    there = to_mirror(write, there)
+    return {**there, "metadata": {**there["metadata"], "annotations": {"time": str(next(time))}}}
+
+
+@pytest.mark.parametrize("changes, present, expected", [
+    (to_mirror, "mirror/myimage:v2", True),
+    (to_mirror_with_time, "mirror/myimage:v2", True),
+    (to_mirror_when_created, "mirror/myimage:v2", True),
+    (lambda _write, there: there, "myimage:v1", False),
+    (to_mirror, "mirror/myimage:v1", False),
+    (to_mirror_with_time, "mirror/myimage:v1", False),
+], ids=["mirror", "mirror and time", "mirror, for what is created", "forged", "forged, mirror", "forged, mirror and time"])
+def test_a_record_s_word_for_it_is_confirmed_by_the_server(changes, present, expected):
+    """Anybody who may annotate foo can write that the last update to what is there was the one that is asked for now."""
+    item = rc(image=present, annotations={marks.LAST_ROLLOUT: ended(UPDATE, after=present)})
+    cluster, memory = Admission(item, changes), Memory()
+
+    seen = choose(UPDATE).observe(UPDATE, cluster, memory)
+    number = cluster.asked
+
+    assert seen.is_confirmed is expected and 0 < number <= 4
+    assert choose(UPDATE).observe(UPDATE, cluster, memory).is_confirmed is expected and cluster.asked == number
+
+
+def test_without_such_a_record_nobody_is_asked():
+    cluster = Admission(rc(), None)
+
+    assert not choose(UPDATE).observe(UPDATE, cluster, Memory()).is_confirmed and cluster.asked == 0

@@ -131,3 +131,10 @@ def test_a_record_with_any_part_that_is_not_what_it_should_be_is_none(change):
 @pytest.mark.parametrize("text, numbers", [(None, set()), ("", set()), ("1", {1}), ("1,3", {1, 3}), ("x,-1,2", {2})])
 def test_the_earlier_numbers_of_a_template(text, numbers):
     assert marks.former_revisions({} if text is None else {marks.FORMER_REVISIONS: text}) == numbers
+
+
+@pytest.mark.parametrize("text", ["x" * 1000, "\x1b[2J", "\u202eabc", "line\nbreak"])
+def test_a_uid_that_can_be_none_is_that_of_nothing_rather_than_missing(text):
+    """Where it is missing, it is filled in; and it is told in errors."""
+    assert marks.partner_uid({marks.PARTNER_UID: text}) == "not readable"
+    assert marks.partner_uid({}) is None and marks.partner_uid({marks.PARTNER_UID: "a-b"}) == "a-b"

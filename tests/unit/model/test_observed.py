@@ -223,6 +223,12 @@ def test_next_is(request_, items, expected):
     assert (seen.primary.name if seen.primary else None) == ("foo" if is_there else None)
 
 
+def bar_s_foo(*forged):
+    """foo in an update to bar, after an earlier one; with a record of one that is in progress for each of these keys."""
+    told = {marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar", **dict.fromkeys(forged, record("updating"))}
+    return old(marks=told, label="1111111111")
+
+
 def lost(**changes):
     return made("0000000000", **changes)
 
@@ -245,6 +251,19 @@ def lost(**changes):
         "of another controller", "not made by an update", "foo names nobody", "foo is gone"])
 def test_a_next_that_lost_a_race_is_known_by_its_marks(items, expected):
     assert [it.name for it in look(UPDATE, *items).displaced] == expected
+
+
+@pytest.mark.parametrize("items, expected", [
+    ([old(), new()], {"foo": None, SUCCESSOR: "foo"}),
+    ([old(marks={marks.LAST_ROLLOUT: record("updating")}, label="1111111111"), new()], {"foo": None, SUCCESSOR: "foo"}),
+    ([bar_s_foo(), new(name="bar")], {"foo": None, "bar": "foo"}),
+    ([bar_s_foo(marks.LAST_ROLLOUT), new(name="bar")], {"foo": None, "bar": None}),
+], ids=["by its name", "whatever foo's record says", "as both say", "where each says so of the other"])
+def test_whose_new_pods_a_controller_carries(items, expected):
+    """Whoever may annotate foo does not make it its own successor's successor, which would hide it."""
+    controllers = {item["metadata"]["name"]: Controller.from_api(item) for item in items}
+
+    assert {name: it.primary(controllers) for name, it in controllers.items()} == expected
 
 
 BEGUN = {marks.KUBECTL_ORIGINAL: "3"}

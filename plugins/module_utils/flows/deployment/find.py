@@ -13,9 +13,10 @@ its spec, and anything of its ReplicaSets; the server copies annotations to the 
 | it goes back | the present template was in use before: its ReplicaSet has had another number, or is about to get one |
 | this is the template of before | it is a ReplicaSet that the Deployment controls, with the highest number but the present one's |
 | these were the settings | the present ones are those of an update; and only fields that are as the update has set them |
+| this was minReadySeconds | one of its ReplicaSets has it too, which the server gives it while its template is the present one |
 
-While such an update is in progress, the values of strategy, minReadySeconds and progressDeadlineSeconds of before it are known from
-nowhere but the record. They are those of a rolling update, within the API's bounds (marks.rollout).
+While such an update is in progress, the values of strategy and progressDeadlineSeconds of before it are known from nowhere but the
+record. They are those of a rolling update, within the API's bounds (marks.rollout), and none that only an update sets.
 """
 
 from __future__ import annotations
@@ -25,8 +26,11 @@ import typing as t
 
 from ...model import marks
 from ...model.marks import Revision, Rollout
-from ...model.observed import Controller, Deployment, Observed, revision_of
+from ...model.observed import IN_UPDATE, NEVER, Controller, Deployment, Observed, revision_of
 from ...model.template import same_template, without_label
+
+#: minReadySeconds that a task may have been asked for, so that no ReplicaSet has them yet.
+LONGEST_READY = 3600
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,10 +108,22 @@ def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> Deploy
     current = next((each for each in own if same_template(each.template, it.template, marks.HASH_LABEL)), None)
     history = (Revision(revision_of(each), without_label(each.template, marks.HASH_LABEL), each.created) for each in own)
     newest_first = tuple(sorted(history, key=lambda each: each.number, reverse=True))
-    seen = DeploymentObserved(primary=it, successor=current, sets=tuple(own), history=newest_first, record=it.rollout)
+    record = _credible(it.rollout, own)
+    seen = DeploymentObserved(primary=it, successor=current, sets=tuple(own), history=newest_first, record=record)
     if seen.record and seen.record.is_back and current and not seen.has_come_back:
         return dataclasses.replace(seen, record=dataclasses.replace(seen.record, outcome=Rollout.UPDATING))
     return seen
+
+
+def _credible(record: Rollout | None, sets: t.Sequence[Controller]) -> Rollout | None:
+    """The record, with settings that the Deployment can have had; None where it cannot have had them."""
+    if record is None or record.original.get("progressDeadlineSeconds") == IN_UPDATE:
+        return None
+    told = record.original.get("minReadySeconds") or 0
+    had = [it.min_ready_seconds for it in sorted(sets, key=revision_of, reverse=True) if it.min_ready_seconds != NEVER]
+    if told > LONGEST_READY and had and told not in had:
+        return dataclasses.replace(record, original={**record.original, "minReadySeconds": had[0] or None})
+    return None if told >= NEVER else record
 
 
 def _is_signed(primary: Controller) -> bool:

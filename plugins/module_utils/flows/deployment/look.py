@@ -10,14 +10,16 @@ import dataclasses
 import typing as t
 
 from ...model import budgets, marks
+from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller, Deployment, Observed
 from ...model.request import Request
 from ...model.steps import Action, Decision, Merge, Patch, Step, put
-from .. import autoscaler
+from ...model.template import same_template
+from .. import autoscaler, handover
 from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
-from ..wanted import merged, wanted_template
+from ..wanted import is_confirmed, merged, trial, wanted_template
 from .find import DeploymentObserved, find
 from .planner import fenceposts, plan, resolved
 
@@ -44,7 +46,7 @@ class DeploymentFlow(Flow):
             return seen
         wanted = None if request.undoes else wanted_template(request, base, cluster, memory, dry_run_of)
         return dataclasses.replace(
-            seen, wanted=wanted, now=memory.now, who=memory.who,
+            seen, wanted=wanted, is_confirmed=_is_confirmed(request, seen, wanted, cluster, memory), now=memory.now, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)))
 
@@ -97,6 +99,16 @@ def dry_run_of(request: Request, base: Controller) -> Merge | Patch:
     if request.definition is None:
         return merged(request, base)
     return Patch(base.name, (put("/spec/template", request.definition["spec"]["template"]),), base.kind)
+
+
+def _is_confirmed(request: Request, seen: DeploymentObserved, wanted: Json | None, cluster: Cluster, memory: Memory) -> bool:
+    """Asked where a record says that the present template is what became of the wanted one."""
+    base = t.cast(Controller, seen.primary)
+    is_told = (handover.is_told_to_be_what_became_of(request, base)
+               or bool(seen.record and seen.record.request == request.fingerprint and not request.state.restarts))
+    if wanted is None or not is_told or same_template(base.template, wanted, marks.HASH_LABEL):
+        return False
+    return is_confirmed(request, base, wanted, cluster, memory, lambda template: trial(request, base, template))
 
 
 def _phase(there: DeploymentObserved, primary: Deployment) -> tuple[str, str | None]:

@@ -75,7 +75,7 @@ def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) ->
     is_it = _is_wanted(request, primary, wanted) or (record is not None and _is_as_begun(request, seen, primary, record))
     if record is None or (seen.rollout is None and not is_it):
         # | yes | - | all pods asked for have the wanted template | done, unchanged |
-        has_it = same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, primary)
+        has_it = same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, seen, primary)
         if has_it and seen.is_rolled_out:
             return Done(_already(request, seen, primary))
         # | yes | - | somebody has paused it | error |
@@ -317,10 +317,11 @@ def _is_wanted(request: Request, primary: Deployment, wanted: Json) -> bool:
 def _is_as_begun(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> bool:
     """Whether the update was begun by the same request, and nobody has changed the template since.
 
-    For what a template does not tell: an admission has changed it, or it is a restart. The server's controller counts templates,
-    but not those of a Deployment that is paused.
+    For what a template does not tell: an admission has changed it, as the API server confirms, or it is a restart. The server's
+    controller counts templates, but not those of a Deployment that is paused.
     """
-    if record.request != request.fingerprint or record.is_back:
+    is_proven = request.state.restarts or seen.is_confirmed
+    if record.request != request.fingerprint or record.is_back or not is_proven:
         return False
     return record.template == _digest(primary) if record.template else seen.newest <= record.revision + 1
 

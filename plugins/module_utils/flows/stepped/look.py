@@ -16,11 +16,11 @@ from ...model.marks import DEPLOYMENT_LABEL, Revision
 from ...model.observed import Controller, Observed, Pod, own_label
 from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Step, Write, scale
-from ...model.template import labels_of
+from ...model.template import labels_of, same_template
 from .. import autoscaler, handover
 from ..commands import resume_and_rollback
 from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
-from ..wanted import merged, wanted_template
+from ..wanted import is_confirmed, merged, trial, wanted_template
 from . import history, size
 from .find import SteppedObserved, expected_successor, find
 from .planner import carries_the_wanted_template, plan, successor_manifest
@@ -74,6 +74,8 @@ class SteppedFlow(Flow):
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)) if base else ())
         seen = _with_stored(request, seen, cluster, memory)
+        if base and wanted is not None and not (seen.primary and seen.successor):
+            seen = dataclasses.replace(seen, is_confirmed=_is_confirmed(request, seen, base, cluster, memory))
         if memory.has_begun and memory.keeps_history and request.revision_history_limit and history.is_due(seen):
             if known := _history(request, cluster, memory, seen):
                 return dataclasses.replace(seen, history=known, keeps_history=True)
@@ -204,10 +206,26 @@ def _with_stored(request: Request, seen: SteppedObserved, cluster: Cluster, memo
         return seen
     key = primary.uid + identity.digest([primary.template, seen.wanted])
     if memory.stored is None or memory.stored[0] != key:
-        manifest = successor_manifest(request, seen, primary, 0)
-        manifest["metadata"] = {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}
-        memory.stored = (key, cluster.dry_run(Create(manifest))["spec"]["template"])
+        memory.stored = (key, cluster.dry_run(_trial_of_successor(request, seen, primary))["spec"]["template"])
     return dataclasses.replace(seen, stored=memory.stored[1])
+
+
+def _trial_of_successor(request: Request, seen: SteppedObserved, primary: Controller) -> Create:
+    """The successor, under a name that is free."""
+    manifest = successor_manifest(request, seen, primary, 0)
+    return Create({**manifest, "metadata": {**manifest["metadata"], "name": None, "generateName": f"{primary.name[:200]}-"}})
+
+
+def _is_confirmed(request: Request, seen: SteppedObserved, base: Controller, cluster: Cluster, memory: Memory) -> bool:
+    """Asked where a record says that the present template is what became of the wanted one."""
+    wanted = t.cast(Json, seen.wanted)
+    is_told = (handover.is_told_to_be_what_became_of(request, base)
+               or (seen.primary is None and base.last_rollout.get("request") == request.fingerprint))
+    if not is_told or same_template(base.template, wanted, request.label_key):
+        return False
+    # An admission may be for changes and creations, or for creations alone.
+    return is_confirmed(request, base, wanted, cluster, memory, lambda template: trial(request, base, template),
+                        lambda template: _trial_of_successor(request, dataclasses.replace(seen, wanted=template), base))
 
 
 def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tuple[Pod, ...] | None:

@@ -67,7 +67,7 @@ def _forward(request: Request, seen: SteppedObserved) -> Decision:
         return handover.finish(request, seen)
     if successor is None:
         # | yes | - | foo already has the wanted template | done, unchanged (stale marks of a dead rollout are cleaned) |
-        if same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, primary):
+        if same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, seen, primary):
             outcome = "rolled_back" if primary.last_rollout.get("outcome") == "rolling back" else None  # that has ended now
             return _clean(request, seen, primary, outcome) or Done(f"{primary.name} already has the wanted template")
         # | yes | - | else | mark foo, create next with 0 replicas, desired = foo's size; rollout |
@@ -103,7 +103,7 @@ def _forward(request: Request, seen: SteppedObserved) -> Decision:
 
 def _without_primary(request: Request, seen: SteppedObserved, successor: Controller) -> Decision:
     if successor.partner == request.name and not successor.is_deleting:
-        refusals.refuse_other_goal(request, successor, seen.wanted or {})
+        refusals.refuse_other_goal(request, seen, successor)
         # | - | yes | next is foo's partner | handover, foo recreated first |
         if request.next_name is None:
             return handover.recreate(request, successor, size.agreed(request, seen, successor))
@@ -112,7 +112,7 @@ def _without_primary(request: Request, seen: SteppedObserved, successor: Control
         return _finish_successor(request, seen, successor)
     # | - | yes | next_name given, template as wanted, no marks | done, unchanged: that update has ended |
     if request.next_name and not successor.is_marked and successor.name == request.next_name:
-        if not refusals.has_other_goal(request, successor, seen.wanted or {}) or handover.is_what_became_of(request, successor):
+        if not refusals.has_other_goal(request, seen, successor):
             return Done(f"{successor.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
             f"it is gone, and {successor.name} has a different template ({image_names(successor.images)})", where=request.where,

@@ -36,7 +36,8 @@ def refuse_going_or_broken(request: Request, primary: Controller, successor: Con
     """Raise RolloutError where it is being deleted, or its handover has lost the mark that says how to finish it."""
     refusals.refuse_going(request, primary)
     if handover.is_closed(primary) and not primary.has_takeover and not (successor and successor.takeover):
-        orphan = [f"{request.kubectl} delete {request.kind.short} {successor.name} --cascade=orphan"] if successor else []
+        ours = successor if successor and not why_no_successor(request, primary, successor) else None
+        orphan = [f"{request.kubectl} delete {request.kind.short} {ours.name} --cascade=orphan"] if ours else []
         raise RolloutError(
             f"somebody removed the annotation {TAKEOVER} during a handover: its template is closed by the priority class "
             f"{handover.CLOSED}, so pods that die are not replaced", where=request.where,
@@ -54,9 +55,9 @@ def refuse_what_cannot_have_them(request: Request, primary: Controller, template
             next_command=dataclasses.replace(request, next_name=name).command())
 
 
-def refuse_other_goal(request: Request, successor: Controller, wanted: Json) -> None:
+def refuse_other_goal(request: Request, seen: SteppedObserved, successor: Controller) -> None:
     """The primary is gone, and the update that had begun is not the one that is asked for."""
-    if has_other_goal(request, successor, wanted) or request.next_name not in (None, successor.name):
+    if has_other_goal(request, seen, successor) or request.next_name not in (None, successor.name):
         raise another_update(request, successor)
     if request.label_key not in successor.selector:
         raise RolloutError(f"the update in progress was started with a deployment_label_key other than {request.label_key}",
@@ -64,12 +65,12 @@ def refuse_other_goal(request: Request, successor: Controller, wanted: Json) -> 
                            next_command=f"look up the key in the selector of {successor.name}, and give that one")
 
 
-def has_other_goal(request: Request, successor: Controller, wanted: Json) -> bool:
-    """Whether the successor was made for another request than this one."""
+def has_other_goal(request: Request, seen: SteppedObserved, successor: Controller) -> bool:
+    """Whether the successor, which has outlived the primary, was made for another request than this one."""
     if request.state is State.RESTARTED:
         return RESTART not in (successor.template["metadata"].get("annotations") or {})
-    return not (same_template(successor.template, wanted, request.label_key)
-                or successor.last_rollout.get("request") == request.fingerprint)  # an admission has changed it
+    # is_confirmed: an admission has changed it.
+    return not (same_template(successor.template, seen.wanted or {}, request.label_key) or seen.is_confirmed)
 
 
 def refuse_without_room(request: Request, primary: Controller, successor: Controller, desired: int) -> None:
@@ -150,8 +151,9 @@ def interrupted_kubectl(request: Request, seen: SteppedObserved) -> RolloutError
             where=request.where,
             next_command=(f"{request.kubectl} annotate rc {typed} {KUBECTL_SOURCE}-", f"then update {names}"))
     size = marks.kubectl_original(primary.annotations)
-    # What only the primary's annotation names is nothing to delete.
-    is_proven = all(marks.kubectl_source(it.annotations) == (request.name, primary.uid) for it in seen.kubectl_left)
+    # What only one of the two names is nothing to delete.
+    is_proven = (names == marks.kubectl_next(primary.annotations)
+                 and all(marks.kubectl_source(it.annotations) == (request.name, primary.uid) for it in seen.kubectl_left))
     return RolloutError(
         f"kubectl rolling-update was interrupted: {names} has some of its pods: finish it with the same kubectl command, "
         f"or go back by hand",

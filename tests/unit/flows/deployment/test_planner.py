@@ -13,6 +13,7 @@ from builders import NOW, assumed, plan, template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.find import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
@@ -55,10 +56,10 @@ def decide(request, it, **facts):
     return plan(request, dataclasses.replace(seen, wanted=wanted, now=NOW))
 
 
-def go(request, it, *, until="end"):
+def go(request, it, *, until="end", **facts):
     """Let a client do all that it wants to; the actions that it took."""
     actions = []
-    while not isinstance(decision := decide(request, it), Done):
+    while not isinstance(decision := decide(request, it, **facts), Done):
         if isinstance(decision, Wait):
             assert it.moves(), f"waits for ever: {decision}"
             it.settle()
@@ -203,8 +204,24 @@ def test_a_template_changed_by_an_admission_is_known_by_the_request():
     go(UPDATE, it, until="update")
     it.items["foo"]["spec"]["template"] = template("registry.example.com/myimage:v2")
     it.settle()
-    assert go(UPDATE, it) == ["annotate"]
-    assert isinstance(decide(UPDATE, it), Done)
+    assert go(UPDATE, it, is_confirmed=True) == ["annotate"]
+    assert isinstance(decide(UPDATE, it, is_confirmed=True), Done)
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_a_template_that_only_the_record_calls_the_wanted_one_is_not(is_ended):
+    """Whoever may annotate it can write there that an update to another image was this one."""
+    it = cluster()
+    go(UPDATE, it, until="end" if is_ended else "update")
+    told = record(it) | ({"request": handover.became(V3.fingerprint, primary(it), marks.HASH_LABEL)} if is_ended else
+                         {"request": V3.fingerprint})
+    it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT] = json.dumps(told)
+
+    if is_ended:
+        assert go(V3, it) == ["update", "annotate"] and primary(it).images == {"web": "myimage:v3"}
+    else:
+        with pytest.raises(RolloutError, match="another update is in progress: to myimage:v2"):
+            decide(V3, it)
 
 
 def test_a_restart_that_was_interrupted_goes_on():
@@ -313,6 +330,36 @@ def forged(it, **changes):
             "set": name_of_set(it, "v2"), "revision": 2, "original": {"strategy": RECKLESS, **SLOW},
             "paced": {field: primary(it).settings[field] for field in ("strategy", *SLOW)},
             "request": V3.fingerprint, "template": present, **changes}
+
+
+@pytest.mark.parametrize("had, told, expected", [
+    (None, 600000, None), (None, NEVER - 1, None), (700000, 600000, 700000), (700000, 700000, 700000), (None, 5, 5),
+    (30, NEVER - 1, 30)])
+def test_of_an_update_that_is_paused_no_minimum_is_restored_that_no_replica_set_has(had, told, expected):
+    """Nothing but an annotation says what it was, and no pod would count as available for as long as it likes."""
+    it = cluster(minReadySeconds=had, progressDeadlineSeconds=2**31 - 1)
+    go(CANARY, it)
+    text = record(it)
+    text["original"]["minReadySeconds"] = told
+    it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT] = json.dumps(text)
+
+    go(UPDATE, it)
+
+    assert primary(it).settings["minReadySeconds"] == expected
+    assert record(it)["outcome"] == "updated" and primary(it).settings["strategy"] == STRATEGY
+
+
+@pytest.mark.parametrize("sentinel", [{"progressDeadlineSeconds": NEVER + 1}, {"minReadySeconds": NEVER}])
+def test_what_only_an_update_sets_is_not_what_was_before_it(sentinel):
+    it = cluster()
+    go(CANARY, it)
+    it.sets.items.clear()
+    text = record(it)
+    text["original"] |= sentinel
+    it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT] = json.dumps(text)
+
+    with pytest.raises(RolloutError, match="is missing or not readable"):
+        decide(UPDATE, it)
 
 
 #: What somebody changes of a record that looks right but for that.

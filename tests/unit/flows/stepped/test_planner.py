@@ -55,9 +55,9 @@ def foo_of_bar(replicas=3, goal=0, **changes):
     return old(replicas, goal, **{"marks": {marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar"}, **changes})
 
 
-def closed():
+def closed(**changes):
     """foo with a template that makes no pods, and nothing that says why."""
-    primary = rc()
+    primary = rc(**changes)
     primary["spec"]["template"]["spec"]["priorityClassName"] = CLOSED
     return primary
 
@@ -321,6 +321,8 @@ REFUSED = {
     "foo's template is closed, the mark of the handover is gone, and next is there":
         (BACK, [closed(), new(3)], UNMARKED, "",
          f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan\n{REPAIR}"),
+    "foo's template is closed, the mark of the handover is gone, and its annotations name a stranger: he is not to be deleted":
+        (BACK, [closed(annotations={marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar"}), rc("bar", 5)], UNMARKED, "", REPAIR),
     "yes, -, else: the deployment label's key is one that the user has given a value":
         (COLORED, [colored("blue")],
          "the label kubernetes.io/color=blue is already in use, and the update would change its value: choose another "
@@ -355,6 +357,13 @@ REFUSED = {
          "kubectl rolling-update was interrupted: bar has some of its pods: finish it with the same kubectl command, or "
          "go back by hand", "",
          "kubectl -n default scale rc foo --replicas=4\nkubectl -n default delete rc bar\nkubectl -n default annotate rc foo "
+         "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
+    "an interrupted kubectl rolling-update that a stranger speaks of too: he is not to be deleted":
+        (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), *(rc(name, 1, annotations={marks.KUBECTL_SOURCE: "foo:uid of foo"})
+                                                     for name in ("bar", "payments"))],
+         "kubectl rolling-update was interrupted: bar, payments has some of its pods: finish it with the same kubectl command, or "
+         "go back by hand", "",
+         "kubectl -n default scale rc foo --replicas=4\nkubectl -n default get rc bar payments\nkubectl -n default annotate rc foo "
          "kubectl.kubernetes.io/next-controller-id- kubectl.kubernetes.io/original-replicas-"),
     "an interrupted kubectl rolling-update that only foo speaks of: nothing is to be deleted then":
         (UPDATE, [rc(annotations=LEFT_BY_KUBECTL), rc("bar", 1)],
@@ -727,7 +736,9 @@ def test_a_next_that_somebody_has_edited_or_made_beforehand_is_another_update(kn
 def test_an_update_that_an_admission_has_changed_has_ended_for_the_same_request_only(request_, name):
     it = mirrored(rc(name, annotations={marks.LAST_ROLLOUT: ended(request_, after=MIRRORED)}))
 
-    assert summary(decide(request_, it))[0] == "done"
+    assert summary(decide(request_, it, is_confirmed=True))[0] == "done"
+    with contextlib.suppress(RolloutError):
+        assert summary(decide(request_, it))[0] == "annotate", "an annotation says so, and nothing else"
     other = dataclasses.replace(request_, images={"": "myimage:v3"})
     with contextlib.suppress(RolloutError):
         assert summary(decide(other, it))[0] == "annotate"
@@ -746,9 +757,10 @@ def test_a_next_whose_foo_is_gone_is_known_by_its_request_where_an_admission_has
     successor = mirrored(new(3))
     successor["metadata"]["annotations"][marks.LAST_ROLLOUT] = record("updating", request=UPDATE.fingerprint)
 
-    assert summary(decide(UPDATE, successor))[:2] == ("create", "foo")
-    with pytest.raises(RolloutError, match="another update is in progress"):
-        decide(V3, successor)
+    assert summary(decide(UPDATE, successor, is_confirmed=True))[:2] == ("create", "foo")
+    for request in (UPDATE, V3):
+        with pytest.raises(RolloutError, match="another update is in progress"):
+            decide(request, successor)
 
 
 def test_a_next_that_a_dry_run_would_make_differently_each_time_is_known_by_its_hash():

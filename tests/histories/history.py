@@ -205,6 +205,10 @@ class History(RuleBasedStateMachine):
         self.has_failed = False
         return ended
 
+    def _pods(self) -> list[tuple[str, str, bool]]:
+        """All pods; its own alone where somebody has removed what leads to the others."""
+        return [pod for pod in self.world.pods() if not self.is_unmarked or pod[0] == self.name]
+
     def _has_label(self) -> bool:
         item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
@@ -230,7 +234,7 @@ class History(RuleBasedStateMachine):
                 self.name = self.name if self.name in names else names[0]
                 self.world.comes_to_rest()
                 image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
-                others = [pod for pod in self.world.pods() if pod[:2] != (self.name, image)]
+                others = [pod for pod in self._pods() if pod[:2] != (self.name, image)]
                 assert not others, f"{self.name} has {image}, and these pods are there: {others}"
         elif ended.how == "killed":
             self.pending = params
@@ -270,7 +274,7 @@ class History(RuleBasedStateMachine):
         assert "priorityClassName" not in template["spec"], "the template is closed"
         marks = {each for each in item["metadata"].get("annotations") or {} if "/" in each}
         assert marks <= {"baton.kubernetes/last-rollout", "deployment.kubernetes.io/revision"}, f"marks are left: {marks}"
-        assert sorted(self.world.pods()) == [(self.name, image, True)] * size
+        assert sorted(self._pods()) == [(self.name, image, True)] * size
         assert self.scaler is None or self.world.autoscaler() in (self.scaler, None), "the autoscaler is not what it was"
         assert not self.world.leftovers()
 

@@ -40,11 +40,11 @@ def naming(partner, uid, goal="3"):
                          ids=["rolled_back", "a no-op", "an update"])
 @pytest.mark.parametrize("annotated", [{"foo"}, {"payments"}, {"foo", "payments"}], ids=sorted)
 def test_annotations_make_no_controller_the_successor_of_another(namespace, annotated, wish):
-    foo, other = namespace.make_primary(3)["metadata"]["uid"], payments(namespace)
+    uid, other = namespace.make_primary(3)["metadata"]["uid"], payments(namespace)
     if "foo" in annotated:
         annotate(namespace, "foo", **naming("payments", other))
     if "payments" in annotated:
-        annotate(namespace, "payments", **naming("foo", foo, "0"), **{marks.LAST_ROLLOUT: UPDATING})
+        annotate(namespace, "payments", **naming("foo", uid, "0"), **{marks.LAST_ROLLOUT: UPDATING})
     before = namespace.rc("payments")["metadata"]
 
     try:
@@ -116,10 +116,10 @@ def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
 @pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
 def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(namespace, wish):
-    foo = namespace.make_primary(2)
+    primary = namespace.make_primary(2)
     request = Request(name="foo", images={"": wish.get("image", "")} if "image" in wish else {}, template=wish.get("template"))
-    name, value = expected_successor(request, Controller.from_api(foo))
-    it = manifest(0, "evil:v1", name=name, annotations={**naming("foo", foo["metadata"]["uid"], "2"), marks.ORIGINAL: "2"})
+    name, value = expected_successor(request, Controller.from_api(primary))
+    it = manifest(0, "evil:v1", name=name, annotations={**naming("foo", primary["metadata"]["uid"], "2"), marks.ORIGINAL: "2"})
     it["spec"]["selector"] = it["spec"]["template"]["metadata"]["labels"] = {"app": "foo", marks.DEPLOYMENT_LABEL: value}
     namespace.create("replicationcontrollers", it)
     before = uids(namespace.pods())

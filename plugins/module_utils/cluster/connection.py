@@ -150,8 +150,9 @@ class Connection:
         return headers
 
 
-def secrets(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] = os.environ) -> set[str]:
-    """What must not be shown of a module's parameters, wherever they come from."""
+def secrets(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] | None = None) -> set[str]:
+    """What must not be shown of a module's parameters, wherever they come from; environment: os.environ unless given."""
+    environment = os.environ if environment is None else environment
     return hidden.of_options(_given(params, environment), environment)
 
 

@@ -76,7 +76,7 @@ Annotations: t.TypeAlias = "t.Mapping[str, str]"
 #: The mark of a handover: who the successor was, how many pods there are, what its template asks for when it is open.
 Takeover = t.TypedDict("Takeover", {
     "next": str, "uid": str, "label": str, "replicas": int, "from": dict[str, str], "request": str, "template": str,
-    "priorityClassName": str | None})
+    "priorityClassName": "str | None"})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -189,6 +189,8 @@ def test_the_own_label_is_the_selector_s_or_else_the_template_s(in_selector, in_
 
 V3_NAME = expected_successor(V3, controller())[0]
 RENAMED = old(0, marks={marks.TAKEOVER: identity.canonical(MARK), marks.PARTNER: None})
+
+
 def made(value, **changes):
     """A next controller as an update with that hash makes it."""
     return new(**{"name": f"foo-{value}", "label": value, **changes})

@@ -106,8 +106,9 @@ def refuse_stranger(request: Request, primary: Controller, successor: Controller
     if not reason:
         return
     look_at = f"{request.kubectl} get {request.kind.short}"
-    advice: tuple[str, ...] = ("look at it:", f"{look_at} {successor.name} -o yaml",
-              "delete it only if its pods are not needed, or give another next_name")
+    advice: tuple[str, ...] = (
+        "look at it:", f"{look_at} {successor.name} -o yaml",
+        "delete it only if its pods are not needed, or give another next_name")
     is_named = successor.name == request.next_name or successor.is_named_for(primary.name)
     if primary.partner == successor.name and not is_named:  # only marks lead to it
         advice = ("look at both:", f"{look_at} {primary.name} {successor.name} -o yaml",

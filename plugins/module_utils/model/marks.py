@@ -194,7 +194,8 @@ def takeover(annotations: Annotations) -> Takeover | None:
     mark = {"priorityClassName": None, **(_mapping(annotations.get(TAKEOVER)) or {})}
     is_text = all(isinstance(mark.get(field), str) for field in ("next", "uid", "label", "request", "template"))
     priority = mark["priorityClassName"]
-    is_whole = (is_text and is_name(mark["next"]) and _is_images(mark.get("from")) and _is_size(mark.get("replicas"))
+    is_whole = (is_text and is_name(mark["next"]) and bool(_LABEL_KEY.fullmatch(mark["label"]))
+                and _is_images(mark.get("from")) and _is_size(mark.get("replicas"))
                 and (priority is None or (isinstance(priority, str) and is_name(priority))))
     return t.cast(Takeover, mark) if is_whole else None
 
@@ -381,6 +382,7 @@ def _is_rolling_update(value: t.Any) -> bool:
             and not all(str(each).strip("0%") == "" for each in numbers.values()))
 
 
+_LABEL_KEY = re.compile(r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _PERCENT = re.compile(r"[0-9]{1,9}%")
 _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),

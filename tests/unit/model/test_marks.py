@@ -133,6 +133,15 @@ def test_the_earlier_numbers_of_a_template(text, numbers):
     assert marks.former_revisions({} if text is None else {marks.FORMER_REVISIONS: text}) == numbers
 
 
+@pytest.mark.parametrize("label", ["`touch x`", "a b", "$(id)", "", "../x/y", "x" * 400])
+def test_a_handover_by_what_is_no_key_of_a_label_is_not_readable(label):
+    """It stands in the command that resumes it."""
+    mark = {"next": "bar", "uid": "u", "label": marks.DEPLOYMENT_LABEL, "replicas": 1, "from": {}, "request": "", "template": ""}
+
+    assert marks.takeover({marks.TAKEOVER: json.dumps(mark)})
+    assert marks.takeover({marks.TAKEOVER: json.dumps({**mark, "label": label})}) is None
+
+
 @pytest.mark.parametrize("text", ["x" * 1000, "\x1b[2J", "\u202eabc", "line\nbreak"])
 def test_a_uid_that_can_be_none_is_that_of_nothing_rather_than_missing(text):
     """Where it is missing, it is filled in; and it is told in errors."""

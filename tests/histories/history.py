@@ -174,6 +174,8 @@ class History(RuleBasedStateMachine):
         if self.world.look(self.kind, self.name):
             self.world.unmark(self.kind, self.name)
             self.is_unmarked = True
+            if "next_name" in t.cast(Json, self.pending):  # without it, another task knows but the size that there is
+                self.sizes |= {t.cast(Json, self.world.look(self.kind, self.name))["spec"]["replicas"]}
 
     @precondition(lambda self: not self.scaler)
     @rule()
@@ -204,10 +206,6 @@ class History(RuleBasedStateMachine):
         self._note(params, ended)
         self.has_failed = False
         return ended
-
-    def _pods(self) -> list[tuple[str, str, bool]]:
-        """All pods; its own alone where somebody has removed what leads to the others."""
-        return [pod for pod in self.world.pods() if not self.is_unmarked or pod[0] == self.name]
 
     def _has_label(self) -> bool:
         item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
@@ -259,6 +257,11 @@ class History(RuleBasedStateMachine):
         again = self._run(wish, None)
         assert not again.result["changed"], "the last task changes something again"
         self._is_as_asked_for("myimage:last")
+
+    def _pods(self) -> list[tuple[str, str, bool]]:
+        """Those of the update; not those of the others that are left where somebody has removed the marks."""
+        others = set(self.world.names(self.kind)) - {self.name} if self.is_unmarked else set()
+        return [pod for pod in self.world.pods() if pod[0] not in others]
 
     def _is_as_asked_for(self, image: str) -> None:
         left = {kind: names for kind in KINDS if (names := self.world.names(kind))}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 import typing as t
 
 from hypothesis import note
@@ -207,6 +208,16 @@ class History(RuleBasedStateMachine):
         self.has_failed = False
         return ended
 
+    def _run_confirmed(self, params: Json) -> Ended:
+        """The task; where somebody has scaled in the middle, so that the size is not certain, what it says to type first."""
+        ended = self._run(params, None)
+        if "is not certain" not in ended.message:
+            return ended
+        told = re.search(r"scale \S+ (\S+) --replicas=(\d+)", ended.message)
+        assert told and (int(told[2]) in self.sizes or self.is_unmarked), ended.message
+        self.world.scale(self.kind, told[1], int(told[2]))
+        return self._run(params, None)
+
     def _has_label(self) -> bool:
         item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
@@ -242,13 +253,13 @@ class History(RuleBasedStateMachine):
         if self.has_failed:
             return
         if self.pending:
-            ended = self._run(self.pending, None)
+            ended = self._run_confirmed(self.pending)
             if self.pending or ended.how != "done":
-                ended = self._run({"state": "rolled_back", **self._new_name()}, None)
+                self._run_confirmed({"state": "rolled_back", **self._new_name()})
         wish = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_label():
             wish["next_name"] = "last"  # its selector has the label of the update that made it, and cannot be changed
-        ended = self._run(wish, None)
+        ended = self._run_confirmed(wish)
         if self.is_unmarked and ended.how == "refused":
             assert "Next:" in ended.message, ended.message
             return  # what is known no more is asked of whoever has removed it

@@ -20,6 +20,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated i
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
@@ -68,6 +70,9 @@ class Looked(Cluster):
 
     def find(self, kind: str, name: str) -> Json | None:
         return self.cluster.find(kind, name)
+
+    def dry_run(self, write: t.Any) -> Json:
+        return write.manifest if isinstance(write, Create) else patched(self.cluster.items[write.name], write)
 
     def write(self, write: t.Any) -> bool:
         number, after = self.death or (0, False)

@@ -69,8 +69,10 @@ def has_other_goal(request: Request, seen: SteppedObserved, successor: Controlle
     """Whether the successor, which has outlived the primary, was made for another request than this one."""
     if request.state is State.RESTARTED:
         return RESTART not in (successor.template["metadata"].get("annotations") or {})
-    # is_confirmed: an admission has changed it.
-    return not (same_template(successor.template, seen.wanted or {}, request.label_key) or seen.is_confirmed)
+    # Its record is believed in the middle of a handover, since no annotation closes a template. is_confirmed: an admission has
+    # changed it.
+    is_handed_over = handover.is_closed(successor) and successor.last_rollout.get("request") == request.fingerprint
+    return not (is_handed_over or same_template(successor.template, seen.wanted or {}, request.label_key) or seen.is_confirmed)
 
 
 def refuse_without_room(request: Request, primary: Controller, successor: Controller, desired: int) -> None:

@@ -131,7 +131,7 @@ NAMED = {**UPDATE, "next_name": "bar"}
 RESTART = {"state": "restarted"}
 
 HANDOVER = Flow("update with handover", updated_before, UPDATE, BACK, half_way(UPDATE))
-SUCCESSOR_NAME = Flow("next_name given", updated_before, NAMED, BACK, half_way(NAMED))
+SUCCESSOR_NAME = Flow("next_name given", updated_before, NAMED, {**BACK, "next_name": "bar"}, half_way(NAMED))
 
 UPDATE_REPLICA_SET, BACK_REPLICA_SET = {**UPDATE, **REPLICA_SET}, {**BACK, **REPLICA_SET}
 DEPLOYMENT = {"kind": "Deployment"}

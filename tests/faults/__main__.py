@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-import queue
 import signal
 import sys
-import threading
 import time
-import traceback
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +25,8 @@ import embedded  # noqa: E402
 import plan  # noqa: E402
 import report  # noqa: E402
 from series import Series, Tally  # noqa: E402
+from workers import work_off  # noqa: E402
+from workspace import say  # noqa: E402
 from world import World  # noqa: E402
 
 
@@ -54,41 +53,17 @@ def main() -> int:
 
 
 def run(chosen: list[Series], kubeconfig: str, workers: int, is_sample: bool) -> dict[Series, Tally]:
-    """Every series once, a few at a time, the first ones first. Raises what a worker has raised."""
+    """Every series once, a few at a time, the first ones first. Raises SystemExit where one could not be tried."""
     tallies: dict[Series, Tally] = {}
-    errors: list[BaseException] = []
-    waiting: queue.SimpleQueue[tuple[int, Series]] = queue.SimpleQueue()
-    for numbered in enumerate(chosen):
-        waiting.put(numbered)
 
-    def work(number: int) -> None:
-        try:
-            with World(kubeconfig, f"faults-{number}") as world:
-                while not errors:
-                    try:
-                        place, series = waiting.get_nowait()
-                    except queue.Empty:
-                        return
-                    began = time.monotonic()
-                    tallies[series] = series.run(world, is_sample, place)
-                    say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, {time.monotonic() - began:.0f} s")
-        except BaseException as error:
-            errors.append(error)
-            say(traceback.format_exc())
+    def try_it(world: World, numbered: tuple[int, Series]) -> None:
+        place, series = numbered
+        began = time.monotonic()
+        tallies[series] = series.run(world, is_sample, place)
+        say(f"[{len(tallies)}/{len(chosen)}] {report.line(series, tallies[series])}, {time.monotonic() - began:.0f} s")
 
-    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise SystemExit("a point could not be tried: see above")
+    work_off(enumerate(chosen), workers, lambda number: World(kubeconfig, f"faults-{number}"), try_it)
     return tallies
-
-
-def say(text: str) -> None:
-    """A line for whoever waits; the tables alone go to standard output."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
-import queue
 import signal
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +32,8 @@ from corpus import Manifest, manifests, refused  # noqa: E402
 from namespace import Namespace  # noqa: E402
 from report import Tally  # noqa: E402
 from trip import KINDS, Discarded, Refusal, Trip, prepare  # noqa: E402
+from workers import work_off  # noqa: E402
+from workspace import say  # noqa: E402
 
 #: Of the written manifests, one in so many is in the sample.
 SAMPLE = 6
@@ -68,36 +67,20 @@ def main() -> int:
 
 
 def run(kubeconfig: str, options: argparse.Namespace, tally: Tally) -> None:
-    """Every trip once, a few at a time. Raises what a worker has raised."""
-    waiting: queue.SimpleQueue[tuple[type[Trip], str, int, Manifest]] = queue.SimpleQueue()
-    errors: list[BaseException] = []
+    """Every trip once, a few at a time. Raises SystemExit where one could not be made."""
     with a_namespace(kubeconfig, "generated") as namespace:
-        for each in chosen(namespace, options, tally):
-            waiting.put(each)
-    total = waiting.qsize()
+        jobs = list(chosen(namespace, options, tally))
 
-    def work(number: int) -> None:
+    def make(namespace: Namespace, job: tuple[type[Trip], str, int, Manifest]) -> None:
+        trip, kind, place, manifest = job
         try:
-            with a_namespace(kubeconfig, f"manifests-{number}") as namespace, contextlib.suppress(queue.Empty):
-                while not errors:
-                    trip, kind, place, manifest = waiting.get_nowait()
-                    try:
-                        broken = trip(namespace, kind, manifest, place).go()
-                    except Discarded as error:
-                        broken = [f"not taken by the API server: {error}"]
-                    tally.add(manifest, kind, broken)
-                    say(f"[{tally.trips}/{total}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
-        except BaseException as error:
-            errors.append(error)
-            say(traceback.format_exc())
+            broken = trip(namespace, kind, manifest, place).go()
+        except Discarded as error:
+            broken = [f"not taken by the API server: {error}"]
+        tally.add(manifest, kind, broken)
+        say(f"[{tally.trips}/{len(jobs)}] {kind}, {manifest.name}: {'; '.join(broken) or 'passed'}")
 
-    threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(options.workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise SystemExit("a trip could not be made: see above")
+    work_off(jobs, options.workers, lambda number: a_namespace(kubeconfig, f"manifests-{number}"), make)
 
 
 def chosen(namespace: Namespace, options: argparse.Namespace,
@@ -129,11 +112,6 @@ def a_namespace(kubeconfig: str, title: str) -> Iterator[Namespace]:
         yield namespace
     finally:
         namespace.delete()
-
-
-def say(text: str) -> None:
-    """A line for whoever waits; the tables alone go to standard output."""
-    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

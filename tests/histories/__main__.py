@@ -33,6 +33,7 @@ from simulated import SimulatedWorld  # noqa: E402
 
 #: Histories of one seed, and deeds of one history.
 HISTORIES, DEEDS = 6, 7
+CLUSTER = "histories"
 DOCUMENT = ROOT / "docs" / "faults.md"
 #: The table that has a row of each run that was recorded ends before this heading.
 NEXT_HEADING = "\n## What this shows about kubectl"
@@ -71,11 +72,11 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int) -> tuple[int, 
     return seed, done, ""
 
 
-def play_really(kubeconfig: str, seed: int) -> tuple[int, Done, str]:
+def play_really(seed: int) -> tuple[int, Done, str]:
     """The same on the real cluster; in a process of its own."""
     for name in ("kubernetes", "urllib3"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    return play(lambda: RealWorld(kubeconfig, f"history-{seed}"), seed, HISTORIES)
+    return play(lambda: RealWorld(CLUSTER, f"history-{seed}"), seed, HISTORIES)
 
 
 def main() -> int:
@@ -92,8 +93,8 @@ def main() -> int:
         if options.simulated:
             done, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated) for seed in seeds)
         else:
-            with embedded.up("histories") as cluster:
-                done, failed = gather(pool.submit(play_really, cluster.kubeconfig, seed) for seed in seeds)
+            with embedded.up(CLUSTER):
+                done, failed = gather(pool.submit(play_really, seed) for seed in seeds)
     minutes = (time.monotonic() - began) / 60
     print("\n".join(f"{count:6} {each}" for each, count in sorted(done.items())))
     print(f"{done['histories']} histories of {len(seeds)} seeds in {minutes:.1f} minutes; failed: {', '.join(failed) or 'none'}")

@@ -50,8 +50,8 @@ class Ended:
 class World(t.Protocol):
     """Where a history takes place."""
 
-    #: Whether it has all kinds at once.
-    can_migrate: bool
+    #: Whether it has all kinds at once, budgets, several clients, and a controller manager that can be restarted.
+    is_whole: bool
 
     def close(self) -> None:
         """It is not needed any more."""
@@ -87,6 +87,14 @@ class World(t.Protocol):
     def unmark(self, kind: str, name: str) -> None:
         """Somebody removes every annotation."""
 
+    def apply(self, kind: str, replicas: int) -> None:
+        """Somebody applies foo's first manifest by force, with that size; it may be refused."""
+
+    def budget(self, spec: Json) -> None:
+        """A PodDisruptionBudget of all pods."""
+
+    def restart_controller_manager(self) -> None: ...
+
     def autoscale(self, kind: str, name: str) -> None:
         """An autoscaler that has no wish of its own."""
 
@@ -106,7 +114,9 @@ class History(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(KINDS), replicas=st.integers(1, 4))
     def begin(self, kind: str, replicas: int) -> None:
-        self.kind, self.name = kind, "foo"
+        self.kind, self.name, self.first_kind = kind, "foo", kind
+        #: What a PodDisruptionBudget says, where there is one.
+        self.budget: Json | None = None
         #: The sizes that may be right; several where somebody has scaled in the middle of an update.
         self.sizes = {replicas}
         #: The last task, where the update that it made or went on with has not ended.
@@ -140,7 +150,7 @@ class History(RuleBasedStateMachine):
     def restart(self, death: tuple[int, bool] | None) -> None:
         self._run({"state": "restarted"}, death)
 
-    @precondition(lambda self: self.kind == "ReplicationController" and self.world.can_migrate)
+    @precondition(lambda self: self.kind == "ReplicationController" and self.world.is_whole)
     @rule(death=DEATHS)
     def migrate(self, death: tuple[int, bool] | None) -> None:
         self._run({"state": "migrated", "to_kind": "Deployment"}, death)
@@ -185,6 +195,26 @@ class History(RuleBasedStateMachine):
             self.world.autoscale(self.kind, self.name)
             self.scaler = copy.deepcopy(self.world.autoscaler())
 
+    @precondition(lambda self: self.pending and self.kind == self.first_kind and self.world.is_whole)
+    @rule(replicas=st.integers(1, 4))
+    def apply(self, replicas: int) -> None:
+        if self.world.look(self.kind, "foo"):
+            self.sizes |= {replicas}
+            self.world.apply(self.kind, replicas)
+            self.is_disturbed = True
+
+    @precondition(lambda self: self.world.is_whole and not self.budget)
+    @rule(spec=st.one_of(st.fixed_dictionaries({"minAvailable": st.sampled_from([1, 2, "50%"])}),
+                         st.fixed_dictionaries({"maxUnavailable": st.sampled_from([0, 1])})))
+    def limit_disruptions(self, spec: Json) -> None:
+        self.budget = spec
+        self.world.budget(spec)
+
+    @precondition(lambda self: self.world.is_whole)
+    @rule()
+    def restart_controller_manager(self) -> None:
+        self.world.restart_controller_manager()
+
     # What is promised
 
     def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
@@ -196,7 +226,8 @@ class History(RuleBasedStateMachine):
             self.is_disturbed = False
         planned = None if death or hurry else self.world.check(params)
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        ended = self.world.task(params, death, 0 if hurry else size - _unavailable(params, self.kind, max(self.sizes)))
+        missing = max(min(_unavailable(params, self.kind, each), _spare(self.budget, each)) for each in self.sizes)
+        ended = self.world.task(params, death, 0 if hurry else size - missing)
         note(f"  {ended.how} {ended.message}")
         if planned:
             assert planned.how == ended.how, f"planned: {planned.how}, {planned.message}; done: {ended.how}, {ended.message}"
@@ -322,3 +353,11 @@ def _unavailable(params: Json, kind: str, size: int) -> int:
     """How many pods may be missing; a Deployment's own setting is a quarter, rounded down, and a surge of 0 asks for one."""
     value = params.get("max_unavailable", "25%" if kind == "Deployment" else 0)
     return size * int(value.rstrip("%")) // 100 if isinstance(value, str) else value
+
+
+def _spare(budget: Json | None, size: int) -> int:
+    """How many of that many pods a PodDisruptionBudget lets be missing; percentages are rounded up."""
+    if not budget or "maxUnavailable" in budget:
+        return budget["maxUnavailable"] if budget else size
+    least = budget["minAvailable"]
+    return max(0, size - (-(-size * int(least.rstrip("%")) // 100) if isinstance(least, str) else least))

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import time
 
+import embedded
 from history import Ended, Json
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, Namespace, dies, is_ready, manifest, owner, role
+from namespace import Killed, Namespace, as_kind, dies, is_ready, manifest, owner, role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
@@ -18,16 +19,18 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 QUIET, LONGEST = 0.4, 30.0
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets", "Deployment": "/apis/apps/v1/namespaces/{}/deployments"}
+BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
 
 class RealWorld:
     """A namespace of a real cluster."""
 
-    can_migrate = True
+    is_whole = True
 
-    def __init__(self, kubeconfig: str, title: str) -> None:
-        self.namespace = Namespace(kubeconfig, title)
+    def __init__(self, cluster: str, title: str) -> None:
+        self._cluster = embedded.find(cluster)
+        self.namespace = Namespace(self._cluster.kubeconfig, title)
         self.namespace.allow(role("baton-migration"), "baton-migration")
         self._orphaned: set[str] = set()
 
@@ -99,6 +102,20 @@ class RealWorld:
 
     def unmark(self, kind: str, name: str) -> None:
         self._patch(kind, name, {"metadata": {"annotations": None}})
+
+    def apply(self, kind: str, replicas: int) -> None:
+        path = f"{RESOURCES[kind].format(self.namespace.name)}/foo?fieldManager=kubectl&force=true"
+        with contextlib.suppress(ApiException):  # the selector of a ReplicaSet cannot be changed
+            self.namespace._call("PATCH", path, as_kind(kind, manifest(replicas)), "application/apply-patch+yaml")
+
+    def budget(self, spec: Json) -> None:
+        self.namespace._call("POST", BUDGETS.format(self.namespace.name), {
+            "metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
+
+    def restart_controller_manager(self) -> None:
+        if isinstance(self._cluster, embedded.Cluster):  # and not one that KUBECONFIG names
+            self._cluster.stop("kube-controller-manager", kill=True)
+            self._cluster.start("kube-controller-manager")
 
     def autoscale(self, kind: str, name: str) -> None:
         version = "v1" if kind == "ReplicationController" else "apps/v1"

@@ -91,7 +91,7 @@ class Looked(Cluster):
 class SimulatedWorld:
     """A World (history.py) in memory."""
 
-    can_migrate = False
+    is_whole = False
 
     def close(self) -> None:
         return
@@ -152,6 +152,15 @@ class SimulatedWorld:
             self.gateway.cluster.items[name] = item
         else:
             self.gateway.cluster._store(name, item)
+
+    def apply(self, kind: str, replicas: int) -> None:
+        return
+
+    def budget(self, spec: Json) -> None:
+        return
+
+    def restart_controller_manager(self) -> None:
+        return
 
     def autoscale(self, kind: str, name: str) -> None:
         return

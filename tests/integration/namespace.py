@@ -175,9 +175,7 @@ class Namespace:
         """What manifest() makes, as a controller of that kind."""
         if kind == "ReplicationController":
             return self.create("replicationcontrollers", body)
-        selector = {"matchLabels": body["spec"]["selector"]}
-        body = {**body, "apiVersion": "apps/v1", "kind": kind, "spec": {**body["spec"], "selector": selector, **spec}}
-        return self._call("POST", self._apps(f"{kind.lower()}s"), body)
+        return self._call("POST", self._apps(f"{kind.lower()}s"), as_kind(kind, body, **spec))
 
     def patch(self, name: str, body: Json, resource: str = "replicationcontrollers") -> Json:
         return self._call("PATCH", self._path(resource, name), body, "application/merge-patch+json")
@@ -453,6 +451,14 @@ def manifest(replicas: int = 4, image: str = "myimage:v1", name: str = "foo", **
             },
         },
     }
+
+
+def as_kind(kind: str, body: Json, **spec: t.Any) -> Json:
+    """A ReplicationController's manifest as that of another kind."""
+    if kind == "ReplicationController":
+        return body
+    selector = {"matchLabels": body["spec"]["selector"]}
+    return {**body, "apiVersion": "apps/v1", "kind": kind, "spec": {**body["spec"], "selector": selector, **spec}}
 
 
 def is_ready(pod: Json) -> bool:

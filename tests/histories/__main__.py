@@ -34,11 +34,25 @@ from simulated import SimulatedWorld  # noqa: E402
 #: Histories of one seed, and deeds of one history.
 HISTORIES, DEEDS = 6, 7
 CLUSTER = "histories"
+#: What other hands do to a world.
+HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale", "restart_controller_manager")
 DOCUMENT = ROOT / "docs" / "faults.md"
 #: The table that has a row of each run that was recorded ends before this heading.
 NEXT_HEADING = "\n## What this shows about kubectl"
 
 Done = collections.Counter[str]
+
+
+class Counting:
+    """A world that counts what other hands do to it."""
+
+    def __init__(self, world: t.Any, done: Done) -> None:
+        self._world, self._done = world, done
+
+    def __getattr__(self, name: str) -> t.Any:
+        if name in HANDS:
+            self._done[f"by others: {name}"] += 1
+        return getattr(self._world, name)
 
 
 def play(world: t.Callable[[], t.Any], seed: int, histories: int) -> tuple[int, Done, str]:
@@ -48,7 +62,7 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int) -> tuple[int, 
     class Counted(History):
         def __init__(self) -> None:
             super().__init__()
-            self.world = world()
+            self.world = Counting(world(), done)
 
         def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
             ended = super()._run(params, death, hurry)
@@ -119,8 +133,7 @@ def gather(futures: t.Iterable[concurrent.futures.Future[tuple[int, Done, str]]]
 
 def record(options: argparse.Namespace, done: Done, failed: list[str]) -> None:
     """Add a row to the document's table of runs."""
-    killed = sum(count for each, count in done.items() if each.endswith("killed"))
-    tasks = done.total() - done["histories"]
+    tasks, killed = (sum(count for each, count in done.items() if end in each) for end in (", ", ", killed"))
     cells = [datetime.datetime.now(datetime.UTC).date(), "simulated" if options.simulated else "real", options.seeds,
              done["histories"], tasks, killed, ", ".join(failed) or "none"]
     row = f"| {' | '.join(map(str, cells))} |"

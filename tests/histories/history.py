@@ -124,7 +124,7 @@ class History(RuleBasedStateMachine):
         #: Whether somebody has done something that allows for fewer pods than promised.
         self.is_disturbed = False
         self.scaler: Json | None = None
-        self.is_migrating = self.has_given_up = self.is_unmarked = self.has_failed = False
+        self.is_migrating = self.has_given_up = self.is_unmarked = self.is_contradicted = self.has_failed = False
         self.world.create(kind, replicas)
 
     # Tasks
@@ -202,6 +202,7 @@ class History(RuleBasedStateMachine):
             self.sizes |= {replicas}
             self.world.apply(self.kind, replicas)
             self.is_disturbed = True
+            self.is_contradicted = self.is_contradicted or self.is_migrating  # what is kept of foo is not what foo is any more
 
     @precondition(lambda self: self.world.is_whole and not self.budget)
     @rule(spec=st.one_of(st.fixed_dictionaries({"minAvailable": st.sampled_from([1, 2, "50%"])}),
@@ -291,9 +292,9 @@ class History(RuleBasedStateMachine):
         if self.kind == "ReplicaSet" and self._has_label():
             wish["next_name"] = "last"  # its selector has the label of the update that made it, and cannot be changed
         ended = self._run_confirmed(wish)
-        if self.is_unmarked and ended.how == "refused":
+        if (self.is_unmarked or self.is_contradicted) and ended.how == "refused":
             assert "Next:" in ended.message, ended.message
-            return  # what is known no more is asked of whoever has removed it
+            return  # what is known no more is asked of whoever has removed it, or applied something else
         assert ended.how == "done" and not self.pending, f"the last task: {ended.how} {ended.message}"
         self.world.comes_to_rest()
         again = self._run(wish, None)

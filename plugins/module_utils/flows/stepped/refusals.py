@@ -33,15 +33,20 @@ from .find import SteppedObserved, why_no_successor
 
 
 def refuse_going_or_broken(request: Request, primary: Controller, successor: Controller | None) -> None:
-    """Raise RolloutError where it is being deleted, or its handover has lost the mark that says how to finish it."""
+    """Raise RolloutError where it is being deleted, or it is closed and no mark of an update says how to go on."""
     refusals.refuse_going(request, primary)
     if handover.is_closed(primary) and not primary.has_takeover and not (successor and successor.takeover):
         ours = successor if successor and not why_no_successor(request, primary, successor) else None
         orphan = [f"{request.kubectl} delete {request.kind.short} {ours.name} --cascade=orphan"] if ours else []
+        migration = dataclasses.replace(request, next_name=None).command(State.MIGRATED)
+        migrate = ["if its migration has begun, finish it first:", migration, "if not:"]
+        is_migrated = primary.kind.may_be_migrated and not ours
         raise RolloutError(
-            f"somebody removed the annotation {TAKEOVER} during a handover: its template is closed by the priority class "
-            f"{handover.CLOSED}, so pods that die are not replaced", where=request.where,
-            next_command=(*orphan, "when its status counts all pods, remove priorityClassName from the template:",
+            f"its template is closed by the priority class {handover.CLOSED}, so pods that die are not replaced: "
+            f"{'its migration is not finished, or ' if is_migrated else ''}somebody removed the annotation {TAKEOVER} during a "
+            f"handover", where=request.where,
+            next_command=(*(migrate if is_migrated else ()), *orphan,
+                          "when its status counts all pods, remove priorityClassName from the template:",
                           f"{request.kubectl} edit {request.kind.short} {primary.name}"))
 
 

@@ -252,8 +252,11 @@ REMOVE_MARKS = (f"if not, remove the marks that name it:\nkubectl -n default ann
 UNCERTAIN = "its size when the update began is not certain: {} says {}, and the pods asked for now are {}"
 SCALE = ("if 300 is right:\nkubectl -n default scale rc {0} --replicas={1}\nif not:\nkubectl -n default annotate rc {2} "
          f"{marks.ORIGINAL}- {marks.DESIRED}-\nthen run the same task again")
-UNMARKED = (f"somebody removed the annotation {marks.TAKEOVER} during a handover: its template is closed by the priority class "
-            f"{CLOSED}, so pods that die are not replaced")
+CLOSED_FOR_NOTHING = f"its template is closed by the priority class {CLOSED}, so pods that die are not replaced: "
+UNMARKED = f"{CLOSED_FOR_NOTHING}somebody removed the annotation {marks.TAKEOVER} during a handover"
+UNMARKED_OR_MIGRATED = (f"{CLOSED_FOR_NOTHING}its migration is not finished, or somebody removed the annotation {marks.TAKEOVER} "
+                        "during a handover")
+MIGRATE = f"if its migration has begun, finish it first:\n{ROLL} 'name=foo state=migrated to_kind=Deployment'\nif not:"
 REPAIR = "when its status counts all pods, remove priorityClassName from the template:\nkubectl -n default edit rc foo"
 
 
@@ -316,13 +319,14 @@ REFUSED = {
         (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
          "if it does not go, see which finalizers keep it:\nkubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}'"),
     "foo's template is closed and the mark of the handover is gone":
-        (BACK, [closed()], UNMARKED, "",
-         REPAIR),
+        (BACK, [closed()], UNMARKED_OR_MIGRATED, "",
+         f"{MIGRATE}\n{REPAIR}"),
     "foo's template is closed, the mark of the handover is gone, and next is there":
         (BACK, [closed(), new(3)], UNMARKED, "",
          f"kubectl -n default delete rc {SUCCESSOR} --cascade=orphan\n{REPAIR}"),
     "foo's template is closed, the mark of the handover is gone, and its annotations name a stranger: he is not to be deleted":
-        (BACK, [closed(annotations={marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar"}), rc("bar", 5)], UNMARKED, "", REPAIR),
+        (BACK, [closed(annotations={marks.PARTNER: "bar", marks.PARTNER_UID: "uid of bar"}), rc("bar", 5)],
+         UNMARKED_OR_MIGRATED, "", f"{MIGRATE}\n{REPAIR}"),
     "yes, -, else: the deployment label's key is one that the user has given a value":
         (COLORED, [colored("blue")],
          "the label kubernetes.io/color=blue is already in use, and the update would change its value: choose another "

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import time
 
 import embedded
@@ -128,8 +129,12 @@ class RealWorld:
         return {"spec": items[0]["spec"], "annotations": items[0]["metadata"].get("annotations")} if items else None
 
     def leftovers(self) -> list[str]:
-        leases = self.namespace._call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases")["items"]
-        return [item["metadata"]["name"] for item in leases if item["spec"].get("holderIdentity")]
+        """That of a killed task stays where nothing was left to be done after it, until it has expired."""
+        path, end = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases", time.monotonic() + LONGEST
+        while (held := [item["metadata"]["name"] for item in self.namespace._call("GET", path)["items"] if _is_held(item["spec"])]
+               ) and time.monotonic() < end:
+            time.sleep(0.5)
+        return held
 
     def _items(self, kind: str) -> list[Json]:
         return self.namespace._call("GET", RESOURCES[kind].format(self.namespace.name))["items"]
@@ -140,6 +145,12 @@ class RealWorld:
     def _patch(self, kind: str, name: str, body: Json) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/{name}"
         self.namespace._call("PATCH", path, body, "application/strategic-merge-patch+json")
+
+
+def _is_held(lease: Json) -> bool:
+    now = datetime.datetime.now(datetime.UTC)
+    renewed = datetime.datetime.fromisoformat(lease.get("renewTime") or now.isoformat())
+    return bool(lease.get("holderIdentity")) and now < renewed + datetime.timedelta(seconds=lease["leaseDurationSeconds"])
 
 
 def _is_settled(item: Json) -> bool:

@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit sanity integration faults-sample manifests-sample histories-sample node-sample molecule
+TIERS := lint unit sanity integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -51,6 +51,7 @@ test-integration: ## pytest tests/integration: on the embedded cluster
 test-faults-sample: ## Two points of each series of test-faults, always the same ones: 3 minutes
 test-manifests-sample: ## Some of test-manifests, always the same ones: 90 seconds
 test-histories-sample: ## The first seeds of test-histories: a minute
+test-versions-sample: ## The oldest row of each kind of test-versions: a minute, and more the first time
 test-node-sample: ## The short part of test-node
 test-molecule: ## The role image_bump on the embedded cluster, and on kind where there is a Docker engine
 $(TIERS:%=test-%): test-%: .venv/ready
@@ -67,6 +68,10 @@ test-manifests: .venv/ready ## Pod templates as public projects write them, and 
 .PHONY: test-histories
 test-histories: .venv/ready ## Random tasks, killed at random writes, with other hands between them: 500 histories, 20 minutes
 	@.venv/bin/python tests/run.py histories
+
+.PHONY: test-versions
+test-versions: .venv/ready ## Other versions of ansible-core, of Python and of the package kubernetes; installs each: 10 minutes
+	@.venv/bin/python tests/run.py versions
 
 .PHONY: test-node
 test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 25 minutes

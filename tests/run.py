@@ -84,6 +84,8 @@ TIERS = {
     "manifests": Tier([BUILD, "python tests/manifests"]),
     "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-4"]),
     "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20", "python tests/histories --seeds 1-84"]),
+    "versions-sample": Tier([BUILD, "python tests/versions --sample"]),
+    "versions": Tier([BUILD, "python tests/versions"]),
     "node-sample": Tier([BUILD_NODE, "pytest -q tests/node"], missing=no_real_node, in_ci=False),
     "node": Tier(
         [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False

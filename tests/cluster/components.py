@@ -64,6 +64,11 @@ class Settings:
         return self.folder / "tokens.csv"
 
     @property
+    def client_authority(self) -> Path:
+        """Whose certificates prove who a client is, if somebody has put it there and started the API server again."""
+        return self.folder / "client-authority.crt"
+
+    @property
     def kubelet_client(self) -> Path:
         """By what a real kubelet knows the API server: a certificate and its key, of these suffixes."""
         return self.folder / "kubelet-client"
@@ -144,6 +149,7 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         "--endpoint-reconciler-type=none",  # the API does not want a loopback address as an Endpoint
         f"--cert-dir={settings.certificate_authority.parent}",
         f"--token-auth-file={settings.tokens}",
+        *([f"--client-ca-file={settings.client_authority}"] if settings.client_authority.exists() else []),
         "--authorization-mode=Node,RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
         f"--service-account-key-file={settings.key}",

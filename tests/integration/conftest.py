@@ -16,6 +16,9 @@ import sshd
 from namespace import ADMISSION_PLUGINS, Namespace, cannot_run
 
 ROOT = Path(__file__).parents[2]
+#: Where ansible's commands are, and the collections that they find: `make test-versions` names those of other versions.
+PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
+COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
 
 
 @pytest.fixture(scope="session")
@@ -46,11 +49,11 @@ def plain_environment(tmp_path):
     """The environment for ansible's commands: the user's own settings and cluster stay out of it."""
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))},
-        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv" / "collections"),
+        "ANSIBLE_COLLECTIONS_PATH": COLLECTIONS,
         "ANSIBLE_HOME": str(tmp_path / "ansible"),
         "ANSIBLE_LOCALHOST_WARNING": "false",
         "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
-        "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
     }
 
 

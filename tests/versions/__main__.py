@@ -1,0 +1,61 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make test-versions`: the collection with other versions of what it runs with, on a real API server.
+
+    .venv/bin/python tests/versions [--sample] [--workers N] [--record] [WORD ...]
+
+Prints a table, as Markdown: of each version, what ran with it and how that ended. What cannot be had here is SKIPPED, and says why.
+WORD chooses the rows whose title has it: `kubernetes`, `"core 2.16"`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration")]
+
+import authority  # noqa: E402
+import cores  # noqa: E402
+import embedded  # noqa: E402
+import packages  # noqa: E402
+import table  # noqa: E402
+from workers import work_off  # noqa: E402
+
+#: Each a function that tells its rows, those of the sample or all.
+SOURCES = (packages.rows, cores.rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests/versions", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", action="store_true", help="the oldest versions, in a minute")
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="rows at the same time (default: 2)")
+    parser.add_argument("--record", action="store_true", help=f"write the table to {table.DOCUMENT.relative_to(ROOT)}")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="only rows whose titles have one of these")
+    options = parser.parse_args()
+    logging.getLogger("kubernetes").setLevel(logging.ERROR)
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
+    rows = [row for source in SOURCES for row in source(options.sample)
+            if not options.words or any(word in row.title for word in options.words)]
+    with embedded.up(f"versions-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}") as cluster:
+        if isinstance(cluster, embedded.Cluster):
+            authority.install(cluster)
+        work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster), lambda cluster, row: row.go(cluster))
+    print(table.text(map(table.cells, rows)))
+    if options.record:
+        table.record(rows, is_all=not (options.words or options.sample))
+    return 0 if rows and not any(row.failed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

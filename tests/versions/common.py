@@ -1,0 +1,38 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the rows of more than one kind need."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from namespace import Namespace
+from row import AnyCluster
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Where this checkout has its own ansible-core, and the collection.
+PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
+
+
+@contextlib.contextmanager
+def namespace_for(cluster: AnyCluster, title: str) -> Iterator[Namespace]:
+    """A namespace that goes with the block."""
+    namespace = Namespace(cluster.kubeconfig, title)
+    try:
+        yield namespace
+    finally:
+        namespace.delete()
+
+
+@contextlib.contextmanager
+def ansible_environment(programs: Path = PROGRAMS, collections: Path = COLLECTIONS, **more: str) -> Iterator[dict[str, str]]:
+    """The environment for ansible's commands, in which the user's own settings and clusters are not."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+    with tempfile.TemporaryDirectory(prefix="baton-versions-") as home:
+        yield {**kept, "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_HOME": home, "ANSIBLE_LOCALHOST_WARNING": "false",
+               "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false", "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", **more}

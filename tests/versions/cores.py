@@ -1,0 +1,119 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rows of ansible-core: what people do with it, as the integration tests have it, with the collection installed as README says."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+import xml.etree.ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+from common import PROGRAMS, ROOT, ansible_environment
+from environments import environment, told
+from row import AnyCluster, Row
+from workspace import cache
+
+WHAT = "ansible-core"
+#: A Python that it runs on, and a package kubernetes beside it. The first is the oldest of each, the second is AAP 2.5.
+CORES = (
+    ("2.16.14", "3.10", "24.2.0"), ("2.16.14", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"), ("2.18.12", "3.11", "33.1.0"),
+    ("2.19.14", "3.11", "37.0.2"), ("2.20.1", "3.12", "37.0.2"), ("2.21.0", "3.13", "37.0.2"),
+)
+AAP = CORES[1]
+#: Tests of tests/integration, by the part of the row that they are.
+TESTS = {
+    "ad hoc": ["test_ansible.py::test_adhoc_with_progress_lines_and_unchanged_again",
+               "test_ansible.py::test_an_error_is_one_message_and_no_traceback"],
+    "check and diff": ["test_ansible.py::test_a_playbook_in_check_and_diff_mode"],
+    "roles with stages": ["test_roles.py::test_staged_update_with_a_check_at_each_stage",
+                          "test_roles.py::test_rollback_of_a_pause_then_of_an_update_that_has_ended"],
+    "report": ["test_report.py::test_the_role_tells_the_stage_and_the_check_that_failed"],
+}
+#: The examples of README, one after the other.
+README = {"README, Use it": ["test_documentation.py::test_a_command", "test_documentation.py::test_a_playbook"]}
+#: What ansible-doc knows, by its type.
+DOCUMENTED = {"module": ["rolling_update", "rolling_update_info"], "role": ["image_bump", "rollback"],
+              "filter": ["rollout_report"], "lookup": ["rollout_options"]}
+
+
+def rows(is_sample: bool) -> list[Row]:
+    return [Row(WHAT, f"{core} on Python {minor}", functools.partial(run, chosen=(core, minor, package), is_sample=is_sample))
+            for core, minor, package in CORES[:1 if is_sample else None]]
+
+
+def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: bool) -> None:
+    core, minor, package = chosen
+    folder = environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg")
+    row.beside = told(folder, minor, "kubernetes", "urllib3", "Jinja2")
+    with installed(folder) as variables:
+        with row.part("ansible-doc"):
+            documents(variables)
+        tests(row, cluster, TESTS, variables)
+        if chosen == AAP:
+            tests(row, cluster, README, variables, "-k", "README")
+        if not is_sample and chosen in (CORES[0], CORES[-1]):
+            with row.part("sanity"):
+                sanity(folder, variables)
+
+
+@contextlib.contextmanager
+def installed(folder: Path) -> Iterator[dict[str, str]]:
+    """The environment for ansible's commands where the collection is installed by what README says to type."""
+    (block,) = re.findall(r"## Use it\n.*?\n\n((?:    .*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    with tempfile.TemporaryDirectory(prefix="baton-collections-") as place:
+        with ansible_environment(folder / "bin", Path(place)) as variables:
+            for line in block.splitlines():
+                typed(shlex.split(line, comments=True), variables)
+            yield variables
+
+
+def typed(command: list[str], variables: dict[str, str]) -> str:
+    """The output of a command in the root of this checkout. Raises RuntimeError where it fails."""
+    ended = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=600, check=False)
+    if ended.returncode:
+        raise RuntimeError(f"{shlex.join(command)}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    return ended.stdout
+
+
+def documents(variables: dict[str, str]) -> None:
+    for kind, names in DOCUMENTED.items():
+        full = [f"baton.kubernetes.{name}" for name in names]
+        found = json.loads(typed(["ansible-doc", "--json", "-t", kind, *full], variables))
+        assert sorted(found) == sorted(full), f"ansible-doc -t {kind} knows {sorted(found)}"
+
+
+def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables: dict[str, str], *options: str) -> None:
+    """Run tests of tests/integration, with these versions for the commands that they start."""
+    with tempfile.TemporaryDirectory(prefix="baton-tests-") as place:
+        # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting another.
+        shutil.copy(cluster.kubeconfig, kubeconfig := Path(place) / "kubeconfig")
+        told = Path(place) / "told.xml"
+        names = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
+        env = {**variables, "KUBECONFIG": str(kubeconfig), "BATON_COLLECTIONS": variables["ANSIBLE_COLLECTIONS_PATH"],
+               "BATON_PROGRAMS": variables["PATH"].split(os.pathsep)[0]}
+        ended = subprocess.run([PROGRAMS / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={told}", *options,
+                                *names], cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+        cases = list(xml.etree.ElementTree.parse(told).iter("testcase")) if told.exists() else []
+        for part, tests in parts.items():
+            with row.part(part):
+                mine = [case for case in cases for test in tests if case.attrib["name"].partition("[")[0] == test.partition("::")[2]]
+                wrong = [f"{case.attrib['name']}: {each.attrib.get('message')}" for case in mine
+                         for each in case if each.tag in ("failure", "error", "skipped")]
+                assert mine, f"no such test has run: {ended.stdout[-500:]}{ended.stderr[-500:]}"
+                assert not wrong, "; ".join(wrong)
+
+
+def sanity(folder: Path, variables: dict[str, str]) -> None:
+    """As the tier of that name, with what ansible-test installs kept in the user's cache."""
+    place = cache() / "versions" / f"sanity-{folder.name}"
+    typed(["bash", "tests/sanity/run"], {**variables, "BATON_SANITY": str(place)})

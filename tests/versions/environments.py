@@ -1,0 +1,69 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Virtual environments with other versions than .venv has, in the user's cache: named after what is in them, and made once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import subtask
+from row import Unavailable
+from workspace import ClusterError, cache, locked
+
+#: What a Python tells of itself.
+_TELL = "import json, platform, sys; print(json.dumps([sys.executable, platform.python_version()]))"
+
+
+@functools.cache
+def python(minor: str) -> tuple[str, str]:
+    """The path and the version of a Python of this machine, such as 3.9: from PATH, or one of pyenv's. Raises Unavailable."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    candidates = [shutil.which(f"python{minor}"), *sorted(root.glob(f"versions/{minor}.*/bin/python{minor}"))]
+    for candidate in filter(None, candidates):
+        try:
+            answer = subprocess.run([candidate, "-c", _TELL], capture_output=True, text=True, timeout=30, check=True)
+            path, version = json.loads(answer.stdout)
+        except (OSError, ValueError, subprocess.SubprocessError):
+            continue  # pyenv's shim of a version that is not chosen
+        if version.startswith(f"{minor}."):
+            return path, version
+    raise Unavailable(f"no Python {minor} on this machine")
+
+
+def environment(minor: str, *requirements: str) -> Path:
+    """The folder of an environment with that Python and these packages. Raises Unavailable."""
+    path, version = python(minor)
+    key = hashlib.sha256(repr((path, version, requirements)).encode()).hexdigest()[:16]
+    folder = cache() / "versions" / key
+    ready = folder / "ready"
+    with locked(folder.with_suffix(".lock"), f"the environment of {' '.join(requirements)}"):
+        if not ready.exists():
+            label = f"installing {', '.join(requirements)} for Python {version}"
+            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
+            try:
+                subtask.run(f"{label}: the environment", [path, "-m", "venv", "--clear", str(folder)])
+                subtask.run(label, pip, environment={**os.environ, "PIP_CACHE_DIR": str(cache() / "pip")})
+            except ClusterError as error:
+                raise Unavailable(str(error)) from None
+            ready.touch()
+    return folder
+
+
+@functools.cache
+def installed(folder: Path) -> dict[str, str]:
+    """The version of each package in an environment."""
+    listed = subprocess.run([folder / "bin" / "python", "-m", "pip", "list", "--disable-pip-version-check", "--format=json"],
+                            capture_output=True, text=True, timeout=60, check=True)
+    return {each["name"]: each["version"] for each in json.loads(listed.stdout)}
+
+
+def told(folder: Path, minor: str, *packages: str) -> str:
+    """Python and some packages with their versions, for the column "with"."""
+    return ", ".join([f"Python {python(minor)[1]}", *(f"{name} {installed(folder)[name]}" for name in packages)])

@@ -1,0 +1,158 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rows of the Python package kubernetes, and of the Python that the module runs with: each way to connect, in each of them."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import authority
+from common import COLLECTIONS, ansible_environment, namespace_for
+from embedded import Cluster
+from environments import environment, python, told
+from namespace import Namespace, manifest
+from plays import rolled
+from row import AnyCluster, Row
+
+#: The last of each minor version, and a Python that it is said to run on.
+KUBERNETES = {
+    "24.2.0": "3.9", "25.3.0": "3.9", "26.1.0": "3.10", "27.2.0": "3.10", "28.1.0": "3.11", "29.0.0": "3.11", "30.1.0": "3.11",
+    "31.0.0": "3.11", "32.0.1": "3.11", "33.1.0": "3.12", "34.1.0": "3.12", "35.0.0": "3.12", "36.0.3": "3.13", "37.0.2": "3.13",
+}
+#: Pythons of the machine where the module runs, and the package that each may have.
+PYTHONS = {"3.9": "kubernetes", "3.10": "kubernetes", "3.11": "kubernetes", "3.12": "kubernetes", "3.13": "kubernetes"}
+#: Those that are refused.
+TOO_OLD = ("3.6", "3.8")
+#: Of the kinds of rows.
+PACKAGE, TARGET = "kubernetes (Python package)", "Python of the module"
+
+PLUGIN = """#!/bin/sh
+echo asked >> "$0.log"
+token=$1
+if [ -n "$2" ] && [ "$(wc -l < "$0.log")" -gt 1 ]; then token=$2; fi
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'"$token"'"}}'
+"""
+
+
+def rows(is_sample: bool) -> list[Row]:
+    packages = [Row(PACKAGE, version, functools.partial(package, minor=minor)) for version, minor in KUBERNETES.items()]
+    if is_sample:
+        return packages[:1]
+    return [*packages, *(Row(TARGET, minor, refused) for minor in TOO_OLD),
+            *(Row(TARGET, minor, functools.partial(target, requirement=package)) for minor, package in PYTHONS.items())]
+
+
+def package(row: Row, cluster: AnyCluster, minor: str) -> None:
+    """A controller is rolled in each way to connect, and by the module as Ansible starts it."""
+    folder = environment(minor, f"kubernetes=={row.version}")
+    row.beside = told(folder, minor, "urllib3")
+    with namespace_for(cluster, row.title) as namespace:
+        chosen = ways(namespace)
+        if isinstance(cluster, Cluster):
+            chosen["client-certificate"] = certificate(namespace, cluster)
+        else:
+            row.skipped["client certificate"] = "the authority of the cluster that KUBECONFIG names is not ours"
+        connect(row, namespace, folder, chosen)
+        module(row, namespace, folder)
+
+
+def target(row: Row, cluster: AnyCluster, requirement: str) -> None:
+    folder = environment(row.version, requirement)
+    row.beside = told(folder, row.version, "kubernetes")
+    with namespace_for(cluster, row.title) as namespace:
+        module(row, namespace, folder)
+    with row.part("says that kubernetes is missing"):
+        says(str(environment(row.version) / "bin" / "python"), "Failed to import the required Python library (kubernetes)")
+
+
+def refused(row: Row, _cluster: AnyCluster) -> None:
+    path, version = python(row.version)
+    row.beside = f"Python {version}"
+    with row.part("says that it is too old"):
+        says(path, "needs Python 3.9 or newer")
+
+
+def module(row: Row, namespace: Namespace, folder: Path) -> None:
+    """As a task of this checkout's own ansible-core, in the module's process."""
+    more = {"K8S_AUTH_KUBECONFIG": namespace.kubeconfig, "ANSIBLE_PYTHON_INTERPRETER": str(folder / "bin" / "python")}
+    with row.part("module"), ansible_environment(**more) as variables:
+        namespace.make_primary(1, name="module")
+        result, _said = rolled(namespace, variables, name="module", image="myimage:v2")
+        assert result["changed"] and result["rollout"]["phase"] == "complete", result["msg"]
+
+
+def says(interpreter: str, sentence: str) -> None:
+    """What the modules answer where they cannot run: one message, and no traceback."""
+    with ansible_environment(ANSIBLE_PYTHON_INTERPRETER=interpreter) as variables:
+        for name in ("rolling_update", "rolling_update_info"):
+            run = subprocess.run(["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", "name=foo image=myimage:v2"],
+                                 env=variables, capture_output=True, text=True, timeout=60, check=False)
+            answer = json.loads(run.stdout.partition("=>")[2])
+            assert run.returncode == 2 and sentence in answer["msg"] and "Traceback" not in run.stdout + run.stderr, run.stdout
+
+
+def ways(namespace: Namespace) -> dict[str, dict[str, Any]]:
+    """The options of each way to connect, by its name."""
+    server = namespace.client.configuration
+
+    def plugin(name: str, *tokens: str) -> dict[str, Any]:
+        return kubeconfig(namespace, {"exec": {
+            "apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "interactiveMode": "Never",
+            "args": [namespace.write(name, PLUGIN), *tokens]}})
+
+    return {"token": {"host": server.host, "api_key": namespace.token, "ca_cert": server.ssl_ca_cert},
+            "exec-plugin": plugin("plugin", namespace.token),
+            "expired-token": plugin("expired", expired(namespace), namespace.token),
+            "in-cluster": {}}
+
+
+def certificate(namespace: Namespace, cluster: Cluster) -> dict[str, Any]:
+    """The options for a client certificate, which is in the kubeconfig itself."""
+    both = authority.client(cluster, f"system:serviceaccount:{namespace.name}:baton")
+    certificate, key = (base64.b64encode(each).decode() for each in both)
+    return kubeconfig(namespace, {"client-certificate-data": certificate, "client-key-data": key})
+
+
+def kubeconfig(namespace: Namespace, user: dict[str, Any]) -> dict[str, Any]:
+    """The option for a kubeconfig that names no file."""
+    content = namespace.kubeconfig_of(user)
+    cluster = content["clusters"][0]["cluster"]
+    if path := cluster.pop("certificate-authority", None):
+        cluster["certificate-authority-data"] = base64.b64encode(Path(path).read_bytes()).decode()
+    return {"kubeconfig": content}
+
+
+def expired(namespace: Namespace) -> str:
+    """A token that was valid, and is so no longer: the Secret that it was bound to is gone."""
+    secret = namespace.create("secrets", {"metadata": {"name": "bound"}})
+    token = namespace.new_token(boundObjectRef={"kind": "Secret", "apiVersion": "v1", "name": secret["metadata"]["name"]})
+    namespace.remove("bound", resource="secrets")
+    return token
+
+
+def connect(row: Row, namespace: Namespace, folder: Path, ways: dict[str, dict[str, Any]]) -> None:
+    """Each way has a controller to roll; all in one process."""
+    for name in ways:
+        namespace.create("replicationcontrollers", manifest(1, "myimage:v1", name))
+    server = namespace.client.configuration
+    address = urlsplit(server.host)
+    for name in ways:
+        namespace.until_available(name, 1)
+    given = {"namespace": namespace.name, "ways": ways, "pod": [namespace.write("token", namespace.token), server.ssl_ca_cert]}
+    variables = {"PYTHONPATH": str(COLLECTIONS), "KUBERNETES_SERVICE_HOST": str(address.hostname),
+                 "KUBERNETES_SERVICE_PORT": str(address.port)}
+    run = subprocess.run([folder / "bin" / "python", Path(__file__).with_name("probe.py")], input=json.dumps(given), text=True,
+                         env={**os.environ, **variables}, capture_output=True, timeout=180, check=False)
+    if run.returncode:
+        raise RuntimeError(run.stderr)
+    for name, wrong in json.loads(run.stdout).items():
+        with row.part(name.replace("-", " ")):
+            assert not wrong, wrong

@@ -1,0 +1,52 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Rolls a controller in each way to connect, at the same time, each in a thread: runs in the Python of a row.
+
+Reads from standard input a namespace and, by the way's name (which is the controller's), the options of the connection, the
+environment, and, for a pod, the files that a pod would have. Prints for each way what went wrong, or "".
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import sys
+import traceback
+from typing import Any
+
+from kubernetes.config import incluster_config
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+
+
+def roll(name: str, namespace: str, options: dict[str, Any]) -> str:
+    request = request_from({"name": name, "namespace": namespace, "image": "myimage:v2"})
+    try:
+        gateway = KubernetesGateway(Connection(options, {}), namespace, choose(request).watches)
+        try:
+            result = driver.run(choose(request), request, gateway, driver.Clock())
+        finally:
+            gateway.close()
+    except RolloutError as error:
+        return error.message
+    except Exception:
+        return traceback.format_exc()
+    return "" if result["changed"] and result["rollout"]["phase"] == "complete" else f"it ended as {result['rollout']}"
+
+
+def main() -> None:
+    given = json.load(sys.stdin)
+    incluster_config.SERVICE_TOKEN_FILENAME, incluster_config.SERVICE_CERT_FILENAME = given["pod"]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ends = {name: pool.submit(roll, name, given["namespace"], options) for name, options in given["ways"].items()}
+    print(json.dumps({name: end.result() for name, end in ends.items()}))
+
+
+if __name__ == "__main__":
+    main()

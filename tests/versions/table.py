@@ -1,0 +1,44 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The table of versions, as Markdown: printed, and kept in docs/versions.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from row import Row
+
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "versions.md"
+HEADING = "## Measured"
+_COLUMNS = ("what", "version", "with", "what ran and passed", "result", "date")
+
+#: One line of the table, as its cells.
+Cells = tuple[str, ...]
+
+
+def cells(row: Row) -> Cells:
+    return row.what, row.version, row.beside, ", ".join(row.passed) or "none", row.result, row.date
+
+
+def text(lines: Iterable[Cells]) -> str:
+    return "\n".join(f"| {' | '.join(each)} |" for each in (_COLUMNS, ("---",) * len(_COLUMNS), *lines))
+
+
+def record(rows: list[Row], is_all: bool) -> None:
+    """Write the table; of a run of some rows only, the others stay as they were recorded."""
+    head, _heading, before = DOCUMENT.read_text("utf-8").partition(HEADING)
+    old = [] if is_all else [tuple(each.strip() for each in line.strip("| ").split(" | "))
+                             for line in before.splitlines() if line.startswith("| ")][2:]
+    fresh = {(row.what, row.version): cells(row) for row in rows}
+    lines = [fresh.pop((each[0], each[1]), each) for each in old]
+    lines += fresh.values()
+    order = list(dict.fromkeys(each[0] for each in lines))
+    lines.sort(key=lambda each: (order.index(each[0]), numbers(each[1])))
+    DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `.venv/bin/python tests/versions --record`.\n\n{text(lines)}\n", "utf-8")
+
+
+def numbers(version: str) -> list[int]:
+    """By which versions are sorted."""
+    return [int(each) for each in version.split(" ")[0].removeprefix("v").split(".") if each.isdigit()]

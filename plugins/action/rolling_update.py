@@ -16,6 +16,7 @@ import contextlib
 import functools
 import importlib
 import json
+import os
 import secrets
 import sys
 import typing as t
@@ -32,6 +33,17 @@ from ..plugin_utils.with_secrets import ActionWithSecrets
 SHARED_FOLDER = "/tmp"
 #: Callbacks that write the whole output for a program.
 MACHINES_READ = ("json", "jsonl")
+
+
+@contextlib.contextmanager
+def in_folder(path: str) -> t.Iterator[None]:
+    """Python 3.10, which ansible-core 2.16 may run on, has no contextlib.chdir."""
+    before = os.getcwd()
+    os.chdir(path)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 class ActionModule(ActionWithSecrets):
@@ -83,7 +95,7 @@ class ActionModule(ActionWithSecrets):
             # Here, and not where it is needed: so many calls further down, Python 3.11 maps and unmaps a piece of its stack
             # at 7,000 of the calls that this takes, 45 ms in all.
             importlib.import_module("kubernetes.config")
-            with contextlib.chdir(self._loader.get_basedir()):  # as core has it for the module
+            with in_folder(self._loader.get_basedir()):  # as core has it for the module
                 valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(json.loads(json.dumps(self._task.args)))
                 if valid.error_messages or valid._warnings:
                     return None

@@ -90,7 +90,7 @@ options:
     type: list
     elements: str
 requirements:
-  - python >= 3.11
-  - kubernetes >= 29.0.0 (the Python package; 36.0.0 is broken)
+  - python >= 3.9
+  - kubernetes >= 24.2.0 (the Python package)
   - PyYAML >= 5.1
 """

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shlex
+import sys
 import typing as t
 
 from ansible.module_utils.common.parameters import remove_values
@@ -45,6 +47,8 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
         result = work(params)
     except RolloutError as error:
         result = error.as_result() | {"failed": True}
+    except ImportError as missing:
+        result = _not_installed(missing).as_result() | {"failed": True}
     if result is None:
         return None
     kept = {key: value for key, value in result.items() if isinstance(value, bool)}  # as AnsibleModule has it
@@ -53,6 +57,15 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
     for warning in shown.pop("warnings", ()):
         warn(warning)
     return t.cast(Json, shown)
+
+
+def _not_installed(missing: ImportError) -> RolloutError:
+    """The error for a Python package that is not there, in the words that Ansible has for it."""
+    from ansible.module_utils.basic import missing_required_lib
+
+    name = (missing.name or "kubernetes").partition(".")[0]
+    return RolloutError(missing_required_lib({"yaml": "PyYAML"}.get(name, name)), why=str(missing),
+                        next_command=f"{shlex.quote(sys.executable)} -m pip install kubernetes PyYAML")
 
 
 def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:

@@ -3,8 +3,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: rolling_update
 short_description: Roll a ReplicationController, ReplicaSet or Deployment to another pod template, resumably
@@ -645,7 +643,7 @@ import functools
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils import floor, task  # noqa: F401 (floor first: it ends older Pythons)
 
 
 def main() -> None:

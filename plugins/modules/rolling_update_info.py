@@ -3,8 +3,6 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-from __future__ import annotations
-
 DOCUMENTATION = r"""
 module: rolling_update_info
 short_description: Report the state of the rolling updates in a namespace
@@ -186,7 +184,7 @@ rollouts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils import floor, task  # noqa: F401 (floor first: it ends older Pythons)
 
 
 def main() -> None:

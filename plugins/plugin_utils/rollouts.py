@@ -216,10 +216,10 @@ def change(step: Json) -> str:
 def moment(text_: t.Any) -> datetime.datetime | None:
     """A time of day in RFC 3339; None where there is none that can be read."""
     try:
-        at = datetime.datetime.fromisoformat(text_)
-    except (TypeError, ValueError):
+        at = datetime.datetime.fromisoformat(text_.replace("Z", "+00:00"))
+    except (AttributeError, TypeError, ValueError):
         return None
-    return at.astimezone(datetime.UTC)
+    return at.astimezone(datetime.timezone.utc)
 
 
 def duration(seconds: float) -> str:

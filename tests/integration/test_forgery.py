@@ -204,7 +204,7 @@ class Neighbours:
         Such a write is not sent: a billion pods would end more than the test.
         """
         pool = gateway.http.connection.pool
-        plain, prefix = pool.request, gateway.http.connection.server
+        plain, prefix = pool.urlopen, gateway.http.connection.server
 
         def looked_at(method: str, url: str, body: t.Any = None, **options: t.Any) -> t.Any:
             parts = urllib.parse.urlsplit(url.removeprefix(prefix))
@@ -225,7 +225,7 @@ class Neighbours:
                 raise Harm(wrong[-1])
             return plain(method, url, body=body, **options)
 
-        pool.request = looked_at
+        pool.urlopen = looked_at
 
     def try_task(self, params: Json, check: bool = False) -> list[str]:
         """What is wrong with a task that must do no harm, in one phrase each."""

@@ -35,7 +35,7 @@ def count(traffic):
     """Make a gateway count what it reads."""
 
     def arm(gateway):
-        request, once = gateway.http.connection.pool.request, gateway.http.once
+        request, once = gateway.http.connection.pool.urlopen, gateway.http.once
 
         def watched(method, url, **options):
             answer = request(method, url, **options)
@@ -50,7 +50,7 @@ def count(traffic):
                 traffic.first_list = traffic.first_list or (len(data) if "replicationcontrollers?" in path else 0)
             return status, headers, data
 
-        gateway.http.connection.pool.request, gateway.http.once = watched, counted
+        gateway.http.connection.pool.urlopen, gateway.http.once = watched, counted
 
     return arm
 

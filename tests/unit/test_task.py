@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import signal
+import sys
 
 import pytest
 from ansible.module_utils import basic
@@ -228,6 +229,21 @@ def test_options_that_are_odd_are_left_to_the_module(cluster, asked):
     assert asked.here(name="foo", image="myimage:v1", nonsense=1) is None
     assert asked.here(name="foo", image="myimage:v1", ca_cert="/a", ssl_ca_cert="/b") is None
     assert asked.here(name="foo", image="myimage:v1", ca_cert="/a") is not None
+
+
+@pytest.mark.parametrize("absent, package, options", [
+    ("kubernetes.config", "kubernetes", {}), ("kubernetes.config", "kubernetes", {"kubeconfig": "users:\n- name: s3cret"}),
+    ("yaml", "PyYAML", {}), ("yaml", "PyYAML", {"kubeconfig": "users:\n- name: s3cret"}),
+    ("yaml", "PyYAML", {"definition": "a: b"})])
+def test_a_package_that_is_not_installed_is_named_as_ansible_names_it(asked, monkeypatch, absent, package, options):
+    monkeypatch.setitem(sys.modules, absent, None)
+    wish = {"name": "foo", **(options if "definition" in options else {"image": "x:1", **options})}
+
+    answers = [asked.here(**wish), asked.module(**wish)]
+
+    assert answers[0] == answers[1] and answers[0]["failed"] and "s3cret" not in json.dumps(answers)
+    assert answers[0]["msg"].startswith(f"Failed to import the required Python library ({package}) on ")
+    assert answers[0]["failure"]["next_command"] == f"{sys.executable} -m pip install kubernetes PyYAML"
 
 
 @pytest.mark.parametrize("options", [

@@ -26,8 +26,8 @@ from workspace import cache
 WHAT = "ansible-core"
 #: A Python that it runs on, and a package kubernetes beside it. The first is the oldest of each, the second is AAP 2.5.
 CORES = (
-    ("2.16.14", "3.10", "24.2.0"), ("2.16.14", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"), ("2.18.12", "3.11", "33.1.0"),
-    ("2.19.14", "3.11", "37.0.2"), ("2.20.1", "3.12", "37.0.2"), ("2.21.0", "3.13", "37.0.2"),
+    ("2.16.19", "3.10", "24.2.0"), ("2.16.19", "3.11", "29.0.0"), ("2.17.14", "3.11", "31.0.0"), ("2.18.19", "3.11", "33.1.0"),
+    ("2.19.14", "3.11", "37.0.2"), ("2.20.10", "3.12", "37.0.2"), ("2.21.5", "3.13", "37.0.2"),
 )
 AAP = CORES[1]
 #: Tests of tests/integration, by the part of the row that they are.
@@ -52,9 +52,8 @@ def rows(is_sample: bool) -> list[Row]:
 
 
 def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: bool) -> None:
-    core, minor, package = chosen
-    folder = environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg")
-    row.beside = told(folder, minor, "kubernetes", "urllib3", "Jinja2")
+    folder = provided(chosen)
+    row.beside = told(folder, chosen[1], "kubernetes", "urllib3", "Jinja2")
     with installed(folder) as variables:
         with row.part("ansible-doc"):
             documents(variables)
@@ -66,15 +65,21 @@ def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: 
                 sanity(folder, variables)
 
 
+def provided(chosen: tuple[str, str, str]) -> Path:
+    """The environment with that ansible-core. Raises Unavailable."""
+    core, minor, package = chosen
+    return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg")
+
+
 @contextlib.contextmanager
 def installed(folder: Path) -> Iterator[dict[str, str]]:
     """The environment for ansible's commands where the collection is installed by what README says to type."""
     (block,) = re.findall(r"## Use it\n.*?\n\n((?:    .*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    with tempfile.TemporaryDirectory(prefix="baton-collections-") as place:
-        with ansible_environment(folder / "bin", Path(place)) as variables:
-            for line in block.splitlines():
-                typed(shlex.split(line, comments=True), variables)
-            yield variables
+    with (tempfile.TemporaryDirectory(prefix="baton-collections-") as place,
+          ansible_environment(folder / "bin", Path(place)) as variables):
+        for line in block.splitlines():
+            typed(shlex.split(line, comments=True), variables)
+        yield variables
 
 
 def typed(command: list[str], variables: dict[str, str]) -> str:
@@ -98,15 +103,16 @@ def tests(row: Row, cluster: AnyCluster, parts: dict[str, list[str]], variables:
         # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting another.
         shutil.copy(cluster.kubeconfig, kubeconfig := Path(place) / "kubeconfig")
         told = Path(place) / "told.xml"
-        names = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
+        paths = [f"tests/integration/{test}" for tests in parts.values() for test in tests]
         env = {**variables, "KUBECONFIG": str(kubeconfig), "BATON_COLLECTIONS": variables["ANSIBLE_COLLECTIONS_PATH"],
                "BATON_PROGRAMS": variables["PATH"].split(os.pathsep)[0]}
         ended = subprocess.run([PROGRAMS / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={told}", *options,
-                                *names], cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
+                                *paths], cwd=ROOT, env=env, capture_output=True, text=True, timeout=900, check=False)
         cases = list(xml.etree.ElementTree.parse(told).iter("testcase")) if told.exists() else []
         for part, tests in parts.items():
             with row.part(part):
-                mine = [case for case in cases for test in tests if case.attrib["name"].partition("[")[0] == test.partition("::")[2]]
+                names = [test.partition("::")[2] for test in tests]
+                mine = [case for case in cases if case.attrib["name"].partition("[")[0] in names]
                 wrong = [f"{case.attrib['name']}: {each.attrib.get('message')}" for case in mine
                          for each in case if each.tag in ("failure", "error", "skipped")]
                 assert mine, f"no such test has run: {ended.stdout[-500:]}{ended.stderr[-500:]}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import threading
 import time
 import typing as t
@@ -22,7 +21,7 @@ from urllib.parse import urlsplit
 from ..model.errors import RolloutError
 from ..model.fields import Json, objects, text
 from ..model.identity import did_you_mean
-from . import plugins
+from . import certificates, plugins
 from . import secrets as hidden
 
 #: no_log has every option that may hold a secret: in the system's log, and in the error of arguments that make no sense, Ansible
@@ -86,7 +85,7 @@ class Connection:
                 self.generation += 1
 
     def _read(self) -> None:
-        with self._errors("the connection to Kubernetes cannot be set up", _HINT), _no_files_left() as written:
+        with self._errors("the connection to Kubernetes cannot be set up", _HINT), certificates.in_memory() as written:
             from kubernetes.client import rest
 
             self._configuration = _configuration(self._options)
@@ -95,19 +94,21 @@ class Connection:
             self.pool = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True  # no more than that many requests at once
             if written:
-                _read_certificates_now(self.pool.connection_pool_kw)
+                certificates.read_now(self.pool.connection_pool_kw)
 
     @contextlib.contextmanager
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Let whatever fails be a RolloutError that tells nothing secret of the options, nor of the files that they name."""
-        import yaml
-
         try:
+            import yaml
+
             with plugins.bounded(self._patience):
                 yield
             return
         except RolloutError as known:
             error = known
+        except ImportError:
+            raise  # task.py tells what has to be installed
         except yaml.YAMLError as broken:
             error = _not_yaml("the kubeconfig", broken)
         except Exception as failure:  # the loaders raise whatever a broken file leads to: KeyError, TypeError, binascii.Error
@@ -130,12 +131,11 @@ class Connection:
             return self._headers.copy()
 
     def _read_headers(self) -> t.Any:
-        from urllib3 import HTTPHeaderDict
+        from urllib3._collections import HTTPHeaderDict  # urllib3 1.26 has it nowhere else
 
         headers = HTTPHeaderDict()
         with self._errors("the credentials cannot be renewed"):
-            token = self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
-        token = (token or "").strip()  # a file ends with a line end
+            token = self._token().strip()  # a file ends with a line end
         if not (token.isascii() and token.isprintable()):
             # Said here: the message of the HTTP library would show it.
             raise RolloutError("the token is not valid: it contains line breaks or non-ASCII characters", next_command=_HINT)
@@ -148,6 +148,16 @@ class Connection:
         for group in self._options.get("impersonate_groups", []):
             headers.add("Impersonate-Group", group)
         return headers
+
+    def _token(self) -> str:
+        """The token that the package has, renewed if it is about to expire; "" if it has none.
+
+        The package's own function for this has other arguments, and knows another name, from one version to the next.
+        """
+        if self._configuration.refresh_api_key_hook:
+            self._configuration.refresh_api_key_hook(self._configuration)
+        keys = self._configuration.api_key
+        return keys.get("BearerToken") or keys.get("authorization") or ""
 
 
 def secrets(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str] | None = None) -> set[str]:
@@ -267,9 +277,8 @@ def _context_is_named(options: Json) -> t.Iterator[None]:
 
 def _kubeconfigs(options: Json) -> t.Iterator[t.Any]:
     """What is in the kubeconfig, or in the files that it names, as far as it can be read."""
-    import yaml
-
     with contextlib.suppress(RolloutError, ImportError):
+        import yaml
         from kubernetes.config import kube_config
 
         content = _content(options.get("kubeconfig"))
@@ -282,65 +291,12 @@ def _kubeconfigs(options: Json) -> t.Iterator[t.Any]:
                 yield yaml.safe_load(file)
 
 
-@contextlib.contextmanager
-def _no_files_left() -> t.Iterator[list[str]]:
-    """Let the package write keys and certificates of a kubeconfig to memory, and forget them at the end.
-
-    It writes them to files, because Python's ssl reads nothing else, and removes these when Python ends: not in a process
-    that is killed, nor in a worker of Ansible. Yields the list of what was written, which grows meanwhile.
-    """
-    from kubernetes.config import kube_config
-
-    written: list[str] = []
-    descriptors: list[int] = []
-
-    def write(content: str | bytes, *_unused: object, **_options: object) -> str:
-        try:
-            descriptor = os.memfd_create("kubeconfig")
-            path = f"/proc/self/fd/{descriptor}"
-        except AttributeError:  # no Linux
-            descriptor, path = tempfile.mkstemp()
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        descriptors.append(descriptor)
-        written.append(path)
-        return path
-
-    original: t.Any = getattr(kube_config, "_create_temp_file_with_content", None)  # a package without it writes files, and goes on
-    kube_config._create_temp_file_with_content = write
-    try:
-        yield written
-    finally:
-        kube_config._create_temp_file_with_content = original
-        for descriptor, path in zip(descriptors, written, strict=True):
-            os.close(descriptor)
-            with contextlib.suppress(OSError):
-                os.remove(path)
-
-
-def _read_certificates_now(options: Json) -> None:
-    """Replace the files among the options of a connection pool by what is in them."""
-    from urllib3.util import ssl_
-
-    context = ssl_.create_urllib3_context(cert_reqs=options["cert_reqs"])
-    authority, certificate, key = (options.pop(option, None) for option in ("ca_certs", "cert_file", "key_file"))
-    if authority:
-        context.load_verify_locations(authority)
-    else:
-        context.load_default_certs()
-    if certificate:
-        context.load_cert_chain(certificate, key)
-    options["ssl_context"] = context
-
-
 def _content(kubeconfig: t.Any) -> t.Any:
     """A dictionary for the content of a kubeconfig, the path if it is one. Raises RolloutError."""
+    if not isinstance(kubeconfig, str) or hidden.is_path(kubeconfig):
+        return kubeconfig
     import yaml
 
-    if not isinstance(kubeconfig, str):
-        return kubeconfig
-    if hidden.is_path(kubeconfig):
-        return kubeconfig
     try:
         content = yaml.safe_load(hidden.decoded(kubeconfig))
     except yaml.YAMLError as error:

@@ -208,7 +208,7 @@ class Http:
             headers["Content-Type"] = content_type
         self.count(method)
         try:
-            answer = self.connection.pool.request(
+            answer = self.connection.pool.urlopen(
                 method, self.connection.server + path, body=None if body is None else _encoded(body), headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False,
                 preload_content=False)

@@ -14,6 +14,7 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 import types
 import typing as t
 
@@ -23,20 +24,22 @@ from ..model.errors import RolloutError
 PATIENCE = 60.0
 
 
+#: Seconds for those that this thread starts meanwhile; None: for ever, as the package has it.
+_here = threading.local()
+
+
 class _Program(subprocess.Popen[t.Any]):
-    """One that ends, with all that it has started in its process group."""
+    """One that ends, with all that it has started: the session is its own."""
 
-    patience = PATIENCE
-
-    def __init__(self, args: t.Any, **options: t.Any) -> None:
-        self._name = os.path.basename(str(args[0]))
-        super().__init__(args, **options, process_group=0)
+    def __init__(self, args: t.Any, patience: float, **options: t.Any) -> None:
+        self._name, self._patience = os.path.basename(str(args[0])), patience
+        super().__init__(args, **options, start_new_session=True)
 
     def communicate(self, input: t.Any = None, timeout: float | None = None) -> t.Any:  # noqa: A002
         try:
-            return super().communicate(input, self.patience)
+            return super().communicate(input, self._patience)
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{self._name} did not answer within {self.patience:g} s and was ended") from None
+            raise TimeoutError(f"{self._name} did not answer within {self._patience:g} s and was ended") from None
         finally:
             if self.returncode is None:
                 with contextlib.suppress(OSError):
@@ -44,29 +47,40 @@ class _Program(subprocess.Popen[t.Any]):
                 self.wait()
 
 
-class _Heard(logging.Handler):
-    """The first error that is logged."""
+def _start(args: t.Any, **options: t.Any) -> subprocess.Popen[t.Any]:
+    patience = getattr(_here, "patience", None)
+    return subprocess.Popen(args, **options) if patience is None else _Program(args, patience, **options)
 
-    said = ""
+
+#: What the package knows as the module subprocess.
+_STARTS: t.Any = types.SimpleNamespace(Popen=_start, PIPE=subprocess.PIPE)
+
+
+class _Heard(logging.Handler):
+    """The first error that this thread logs."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.said, self._thread = "", threading.get_ident()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.said = self.said or record.getMessage()
+        if threading.get_ident() == self._thread:
+            self.said = self.said or record.getMessage()
 
 
 @contextlib.contextmanager
 def bounded(patience: float) -> t.Iterator[None]:
-    """Let the plugins that are started meanwhile take so many seconds. Raises RolloutError where one fails."""
+    """Let the plugins that this thread starts meanwhile take so many seconds. Raises RolloutError where one fails."""
     from kubernetes.config import exec_provider, kube_config
 
-    program = type("_Program", (_Program,), {"patience": patience})
-    # Kept afterwards: several threads may be here, each with a connection of its own.
-    starts = types.SimpleNamespace(Popen=program, PIPE=subprocess.PIPE)
-    t.cast(t.Any, exec_provider).subprocess = t.cast(t.Any, kube_config).subprocess = starts
-    heard = _Heard(logging.ERROR)
+    t.cast(t.Any, exec_provider).subprocess = t.cast(t.Any, kube_config).subprocess = _STARTS  # for good: it asks the thread
+    heard = _Heard()
     logging.getLogger().addHandler(heard)
+    _here.patience = patience
     try:
         yield
     finally:
+        _here.patience = None
         logging.getLogger().removeHandler(heard)
     if heard.said:
         raise RolloutError("the credential plugin in the kubeconfig failed", why=heard.said,

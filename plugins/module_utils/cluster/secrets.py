@@ -126,13 +126,15 @@ def without_password(address: str) -> str:
 
 def _content(kubeconfig: t.Any) -> t.Any:
     """What is in a kubeconfig that is given as text."""
-    import yaml
-
     if not isinstance(kubeconfig, str) or is_path(kubeconfig):
         return kubeconfig
     try:
+        import yaml
+
         return yaml.safe_load(decoded(kubeconfig))
-    except (yaml.YAMLError, RecursionError, ValueError):
+    except (ImportError, RecursionError, ValueError):  # without PyYAML, nothing of it is used
+        return None
+    except yaml.YAMLError:
         return None
 
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 import enum
 
 
-class Kind(enum.StrEnum):
+class Word(str, enum.Enum):
+    """One of a few texts, which is used as that text. Python's own StrEnum is younger than the Pythons that are supported."""
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __format__(self, specification: str) -> str:
+        return format(self.value, specification)
+
+
+class Kind(Word):
     """A kind of controller, as a manifest names it."""
 
     REPLICATION_CONTROLLER = "ReplicationController"
@@ -78,7 +88,7 @@ class Kind(enum.StrEnum):
 ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT)
 
 
-class State(enum.StrEnum):
+class State(Word):
     """What the user wants to have when the task ends."""
 
     #: The pods of the user's controller have the wanted template.

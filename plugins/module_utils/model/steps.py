@@ -11,16 +11,15 @@ every status update moves), a deletion carries preconditions and a propagation p
 from __future__ import annotations
 
 import dataclasses
-import enum
 import typing as t
 
 from . import marks
 from .fields import Json
-from .kinds import Kind
+from .kinds import Kind, Word
 from .observed import Controller, Pod
 
 
-class Action(enum.StrEnum):
+class Action(Word):
     """What a step does, in the words of the task's result."""
 
     ANNOTATE = "annotate"

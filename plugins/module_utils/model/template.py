@@ -88,7 +88,7 @@ def differences(one: t.Any, other: t.Any, path: tuple[t.Any, ...] = ()) -> set[t
     if isinstance(one, dict) and isinstance(other, dict):
         return {each for key in one.keys() | other.keys() for each in differences(one.get(key), other.get(key), (*path, key))}
     if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return {each for index, pair in enumerate(zip(one, other, strict=True)) for each in differences(*pair, (*path, index))}
+        return {each for index, pair in enumerate(zip(one, other)) for each in differences(*pair, (*path, index))}
     return set() if one == other else {path}
 
 

@@ -31,7 +31,7 @@ class Clock:
 
     def instant(self) -> str:
         """The same with milliseconds, for what happens quickly."""
-        return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

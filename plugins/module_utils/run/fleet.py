@@ -251,7 +251,7 @@ def _result(results: list[Json], are: str = "are") -> Json:
     first = failures[0]["why"].splitlines()
     of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
     error = RolloutError(f"{len(failed)} of {len(results)} controllers failed ({_some(names)})",
-                         why=of_one if is_one else _some(_joined(zip(names, reasons, strict=True)), "\n"),
+                         why=of_one if is_one else _some(_joined(zip(names, reasons)), "\n"),
                          next_command=failures[0]["next_command"].splitlines())
     error.standing, error.progress = ", ".join(told), whole
     raise error

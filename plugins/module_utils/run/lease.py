@@ -260,11 +260,11 @@ def _started(pid: str) -> str | None:
 
 
 def _micro_time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _seconds(micro_time: str) -> float | None:
     try:
-        return datetime.datetime.fromisoformat(micro_time).timestamp()
+        return datetime.datetime.fromisoformat(micro_time.replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -6,11 +6,15 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import datetime
 import json
+import logging
 import os
 import ssl
+import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -21,7 +25,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from kubernetes.config import incluster_config, kube_config
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import certificates, connection, plugins
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import ARGUMENT_SPEC, Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
@@ -261,6 +265,41 @@ def test_certificate_and_key_of_a_kubeconfig_are_used_and_left_in_no_file(certif
     assert pool_options(it).get("key_file") is None
 
 
+def test_connections_that_are_set_up_at_once_leave_no_file_and_others_use_the_package_as_ever(monkeypatch, tmp_path):
+    """The package has one function that writes files, which all threads share."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(kube_config, "_temp_files", {})
+    first_is_in, second_is_in, first_is_out = threading.Event(), threading.Event(), threading.Event()
+
+    def first():
+        with certificates.in_memory() as written:
+            first_is_in.set()
+            second_is_in.wait(10)
+            kube_config._create_temp_file_with_content("one")
+        first_is_out.set()
+        return written
+
+    def second():
+        first_is_in.wait(10)
+        with certificates.in_memory() as written:
+            second_is_in.set()
+            first_is_out.wait(10)
+            kube_config._create_temp_file_with_content("two", force_recreate=True)
+        return written
+
+    def another():
+        second_is_in.wait(10)
+        return kube_config._create_temp_file_with_content("three")
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        ends = [pool.submit(each) for each in (first, second, another)]
+        one, two, three = (end.result(timeout=20) for end in ends)
+
+    assert len(one) == len(two) == 1
+    assert [Path(three)] == list(tmp_path.iterdir()) and Path(three).read_text() == "three"
+    assert Path(kube_config._create_temp_file_with_content("four")).read_text() == "four"
+
+
 def test_a_key_that_belongs_to_another_certificate_is_told_and_left_in_no_file(certificate, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     data = base64.b64encode(certificate[0]).decode()
@@ -292,7 +331,7 @@ def test_renewing_reads_the_file_again(file):
 def test_the_package_is_asked_for_a_token_once_a_second(monkeypatch):
     it, tokens, now = connect(**HOST_AND_KEY), iter(["one", "two"]), [1000.0]
     monkeypatch.setattr(connection.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(it._configuration, "get_api_key_with_prefix", lambda *_args, **_options: next(tokens))
+    monkeypatch.setattr(it._configuration, "refresh_api_key_hook", lambda its: its.api_key.update(BearerToken=next(tokens)))
 
     told = []
     for seconds in (0, 0.5, 0.4, 0.2):
@@ -353,6 +392,37 @@ def test_a_credential_plugin_that_fails_is_told(file, body, why, as_file, capfd)
 
     assert error.what == "the credential plugin in the kubeconfig failed" and why in error.why
     assert SECRET not in error.message and capfd.readouterr().err == ""
+
+
+def test_what_another_thread_starts_and_says_meanwhile_is_its_own_affair():
+    """The package starts plugins by a name that all threads share, and only logs that one has failed."""
+    is_in, has_said = threading.Event(), threading.Event()
+
+    def another():
+        is_in.wait(10)
+        logging.getLogger().error("exec: process returned 1")
+        program = kube_config.subprocess.Popen(["true"])
+        has_said.set()
+        return type(program), program.wait(10)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        end = pool.submit(another)
+        with plugins.bounded(5):
+            is_in.set()
+            has_said.wait(10)
+            mine = kube_config.subprocess.Popen(["true"])
+            mine.communicate()
+
+        assert end.result() == (subprocess.Popen, 0) and type(mine) is not subprocess.Popen
+
+
+@pytest.mark.parametrize("name", ["BearerToken", "authorization"])
+def test_the_token_has_either_name_in_the_package(name):
+    """Releases of the package differ in it, and in what its own function for this is given."""
+    it = connect(**HOST_AND_KEY)
+    it._configuration.api_key = {name: f"Bearer {SECRET}"}
+
+    assert it.headers()["Authorization"] == f"Bearer {SECRET}"
 
 
 @pytest.mark.parametrize("user", [{"tokenFile": "token"}, {"token": f"{SECRET}\n"}], ids=["a file", "a text"])

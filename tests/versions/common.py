@@ -20,9 +20,9 @@ PROGRAMS, COLLECTIONS = ROOT / ".venv" / "bin", ROOT / ".venv" / "collections"
 
 
 @contextlib.contextmanager
-def namespace_for(cluster: AnyCluster, title: str) -> Iterator[Namespace]:
-    """A namespace that goes with the block."""
-    namespace = Namespace(cluster.kubeconfig, title)
+def namespace_for(cluster: AnyCluster) -> Iterator[Namespace]:
+    """A namespace that goes with the block. Its name is short: a certificate has no more than 64 characters for a user."""
+    namespace = Namespace(cluster.kubeconfig, "versions")
     try:
         yield namespace
     finally:

@@ -68,7 +68,7 @@ def run(row: Row, cluster: AnyCluster, chosen: tuple[str, str, str], is_sample: 
 def provided(chosen: tuple[str, str, str]) -> Path:
     """The environment with that ansible-core. Raises Unavailable."""
     core, minor, package = chosen
-    return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg")
+    return environment(minor, f"ansible-core=={core}", f"kubernetes=={package}", "drawsvg", "pip")  # README types pip
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import subtask
@@ -45,11 +46,12 @@ def environment(minor: str, *requirements: str) -> Path:
     ready = folder / "ready"
     with locked(folder.with_suffix(".lock"), f"the environment of {' '.join(requirements)}"):
         if not ready.exists():
-            label = f"installing {', '.join(requirements)} for Python {version}"
-            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *requirements]
+            label = f"an environment with Python {version} and {', '.join(requirements) or 'nothing else'}"
             try:
-                subtask.run(f"{label}: the environment", [path, "-m", "venv", "--clear", str(folder)])
-                subtask.run(label, pip, environment={**os.environ, "PIP_CACHE_DIR": str(cache() / "pip")})
+                subtask.run(label, [path, "-m", "venv", "--clear", "--without-pip", str(folder)])  # a tenth of the time
+                if requirements:
+                    subtask.run(f"{label}: pip", [*_pip(folder), "install", "--quiet", *requirements],
+                                environment={**os.environ, "PIP_CACHE_DIR": str(cache() / "pip")})
             except ClusterError as error:
                 raise Unavailable(str(error)) from None
             ready.touch()
@@ -59,9 +61,13 @@ def environment(minor: str, *requirements: str) -> Path:
 @functools.cache
 def installed(folder: Path) -> dict[str, str]:
     """The version of each package in an environment."""
-    listed = subprocess.run([folder / "bin" / "python", "-m", "pip", "list", "--disable-pip-version-check", "--format=json"],
-                            capture_output=True, text=True, timeout=60, check=True)
+    listed = subprocess.run([*_pip(folder), "list", "--format=json"], capture_output=True, text=True, timeout=60, check=True)
     return {each["name"]: each["version"] for each in json.loads(listed.stdout)}
+
+
+def _pip(folder: Path) -> list[str]:
+    """The command pip of this checkout, for an environment that has none."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(folder / "bin" / "python")]
 
 
 def told(folder: Path, minor: str, *packages: str) -> str:

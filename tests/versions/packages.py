@@ -55,7 +55,7 @@ def package(row: Row, cluster: AnyCluster, minor: str) -> None:
     """A controller is rolled in each way to connect, and by the module as Ansible starts it."""
     folder = environment(minor, f"kubernetes=={row.version}")
     row.beside = told(folder, minor, "urllib3")
-    with namespace_for(cluster, row.title) as namespace:
+    with namespace_for(cluster) as namespace:
         chosen = ways(namespace)
         if isinstance(cluster, Cluster):
             chosen["client-certificate"] = certificate(namespace, cluster)
@@ -68,7 +68,7 @@ def package(row: Row, cluster: AnyCluster, minor: str) -> None:
 def target(row: Row, cluster: AnyCluster, requirement: str) -> None:
     folder = environment(row.version, requirement)
     row.beside = told(folder, row.version, "kubernetes")
-    with namespace_for(cluster, row.title) as namespace:
+    with namespace_for(cluster) as namespace:
         module(row, namespace, folder)
     with row.part("says that kubernetes is missing"):
         says(str(environment(row.version) / "bin" / "python"), "Failed to import the required Python library (kubernetes)")

@@ -74,7 +74,7 @@ def provided(chosen: tuple[str, str, str]) -> Path:
 @contextlib.contextmanager
 def installed(folder: Path) -> Iterator[dict[str, str]]:
     """The environment for ansible's commands where the collection is installed by what README says to type."""
-    (block,) = re.findall(r"## Use it\n.*?\n\n((?:    .*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    (block,) = re.findall(r"## Use it\n.*?\n\n((?:    [^\n]*\n)+)", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
     with (tempfile.TemporaryDirectory(prefix="baton-collections-") as place,
           ansible_environment(folder / "bin", Path(place)) as variables):
         for line in block.splitlines():

@@ -50,7 +50,7 @@ def environment(minor: str, *requirements: str) -> Path:
             try:
                 subtask.run(label, [path, "-m", "venv", "--clear", "--without-pip", str(folder)])  # a tenth of the time
                 if requirements:
-                    subtask.run(f"{label}: pip", [*_pip(folder), "install", "--quiet", *requirements],
+                    subtask.run(f"{label}: pip", [*_pip(folder), "install", "--quiet", "--no-compile", *requirements],
                                 environment={**os.environ, "PIP_CACHE_DIR": str(cache() / "pip")})
             except ClusterError as error:
                 raise Unavailable(str(error)) from None

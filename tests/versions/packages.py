@@ -20,7 +20,6 @@ from common import COLLECTIONS, PROGRAMS, ansible_environment, namespace_for
 from embedded import Cluster
 from environments import environment, python, told
 from namespace import Namespace, manifest
-from plays import rolled
 from row import AnyCluster, Row
 
 #: The last of each minor version, and a Python that it is said to run on.
@@ -83,21 +82,28 @@ def refused(row: Row, _cluster: AnyCluster) -> None:
 
 def module(row: Row, namespace: Namespace, folder: Path) -> None:
     """As a task of this checkout's own ansible-core, in the module's process."""
-    more = {"K8S_AUTH_KUBECONFIG": namespace.kubeconfig, "ANSIBLE_PYTHON_INTERPRETER": str(folder / "bin" / "python")}
-    with row.part("module"), ansible_environment(**more) as variables:
+    with row.part("module"), ansible_environment(K8S_AUTH_KUBECONFIG=namespace.kubeconfig) as variables:
         namespace.make_primary(1, name="module")
-        result, _said = rolled(namespace, variables, name="module", image="myimage:v2")
+        wish = f"name=module namespace={namespace.name} image=myimage:v2"
+        result = asked("rolling_update", wish, str(folder / "bin" / "python"), variables)
         assert result["changed"] and result["rollout"]["phase"] == "complete", result["msg"]
 
 
 def says(interpreter: str, sentence: str, programs: Path = PROGRAMS) -> None:
     """What the modules answer where they cannot run: one message, and no traceback."""
-    with ansible_environment(programs, ANSIBLE_PYTHON_INTERPRETER=interpreter) as variables:
-        for name in ("rolling_update", "rolling_update_info"):
-            run = subprocess.run(["ansible", "localhost", "-m", f"baton.kubernetes.{name}", "-a", "name=foo image=myimage:v2"],
-                                 env=variables, capture_output=True, text=True, timeout=60, check=False)
-            answer = json.loads(run.stdout.partition("=>")[2])
-            assert run.returncode == 2 and sentence in answer["msg"] and "Traceback" not in run.stdout + run.stderr, run.stdout
+    with ansible_environment(programs) as variables:
+        for name, wish in (("rolling_update", "name=foo image=myimage:v2"), ("rolling_update_info", "name=foo")):
+            result = asked(name, wish, interpreter, variables)
+            assert result["failed"] and sentence in result["msg"], result
+
+
+def asked(name: str, wish: str, interpreter: str, variables: dict[str, str]) -> dict[str, Any]:
+    """The result of a module that runs with that Python."""
+    python = f"ansible_python_interpreter={interpreter}"  # localhost has one of its own, which only a variable overrides
+    run = subprocess.run(["ansible", "localhost", "-e", python, "-m", f"baton.kubernetes.{name}", "-a", wish], env=variables,
+                         capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in run.stdout + run.stderr and "=>" in run.stdout, run.stdout + run.stderr
+    return json.loads(run.stdout.partition("=>")[2]) | {"failed": run.returncode != 0}
 
 
 def ways(namespace: Namespace) -> dict[str, dict[str, Any]]:

@@ -15,6 +15,8 @@ from embedded import Cluster
 from given import GivenCluster
 from workspace import say
 
+#: The part that is all the work of a row.
+WHOLE = "all"
 #: What a row's work is given: the cluster that all rows share.
 AnyCluster = Cluster | GivenCluster
 
@@ -47,17 +49,17 @@ class Row:
     def result(self) -> str:
         """In capitals what somebody has to read."""
         told = [f"FAILED: {part} ({why})" for part, why in self.failed.items()]
-        told += [f"SKIPPED: {part} ({why})" if part else f"SKIPPED: {why}" for part, why in self.skipped.items()]
+        told += [f"SKIPPED: {part} ({why})" for part, why in self.skipped.items()]
         return "; ".join(told) or "passed"
 
     def go(self, cluster: AnyCluster) -> None:
         """Do its work; whatever happens there is its result."""
         began = time.monotonic()
-        with self.part(""):
+        with self.part(WHOLE):
             self.work(self, cluster)
-        self.passed = [part for part in self.passed if part]
+        self.passed = [part for part in self.passed if part != WHOLE]
         if not (self.passed or self.failed or self.skipped):
-            self.failed["all"] = "nothing has run"
+            self.failed[WHOLE] = "nothing has run"
         say(f"{self.title} ({self.beside}): {self.result}, {time.monotonic() - began:.0f} s")
 
     @contextlib.contextmanager
@@ -68,9 +70,11 @@ class Row:
         except Unavailable as error:
             self.skipped[name] = one_line(error)
         except Exception as error:
-            self.failed[name or "all"] = one_line(error) or type(error).__name__
+            self.failed[name] = one_line(error) or type(error).__name__
         else:
             self.passed.append(name)
+        if name != WHOLE:
+            say(f"{self.title}: {name} {'passed' if name in self.passed else 'did not pass'}")
 
 
 def one_line(error: object) -> str:

@@ -141,7 +141,7 @@ class Namespace:
 
     def _call(self, method: str, path: str, body: t.Any = None, content_type: str = "application/json") -> Json:
         token = self.client.configuration.get_api_key_with_prefix("BearerToken", alias="authorization") or ""
-        headers = {"Accept": "application/json", "Content-Type": content_type, "Authorization": token}
+        headers = {"Accept": "application/json", "Content-Type": content_type, "Authorization": token, "User-Agent": "tests"}
         answer = self.client.call_api(method, self.client.configuration.host + path, headers, body)
         data = answer.read()
         if answer.status >= 300:

@@ -13,6 +13,7 @@ import json
 import re
 import typing as t
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 
 Json = dict[str, t.Any]
@@ -82,7 +83,10 @@ def documents(key: str) -> list[str]:
 
 
 #: Those that are read as labels.
-LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY}
+LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
+          *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
+#: Names of applications and releases of other tools.
+_OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
 #: By key of an annotation or label.
 KEYS: dict[str, tuple[str, ...]] = {
     marks.DEPLOYMENT_LABEL: HOSTILE,
@@ -105,6 +109,9 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE),
     "kubectl.kubernetes.io/original-replicas": HOSTILE,
     "kubectl.kubernetes.io/last-applied-configuration": HOSTILE,
+    gitops.ARGO_TRACKING: ("shop:apps/Deployment:default/foo", *(f"{name}:x/foo" for name in _OWNERS)),
+    **dict.fromkeys((gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE,
+                     *gitops.HELM_RELEASE), _OWNERS),
 }
 
 _TIMES = ("1970-01-01T00:00:00.000000Z", "9999-12-31T23:59:59.999999Z", "2026-11-21T10:00:00.000000+14:00")
@@ -127,6 +134,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
         "metadata.name": NAMES, "metadata.uid": tuple(map(UID.format, NAMES)),
         "metadata.ownerReferences": ([{"apiVersion": "v1", "kind": "x", "name": PATHS[0], "uid": "x",
                                        "controller": True}],), "metadata.ownerReferences.controller": (True, False),
+        "metadata.managedFields.manager": ("argocd-controller", "kustomize-controller", "helm-controller", *TEXTS[10:]),
         "metadata.creationTimestamp": _TIMES, "metadata.deletionTimestamp": _TIMES, "metadata.finalizers": (["x/y"],),
     },
     "Lease": {"spec.holderIdentity": TEXTS, "spec.leaseDurationSeconds": (1, 15, 10**9, 2**31 - 1), "spec.renewTime": _TIMES,

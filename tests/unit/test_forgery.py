@@ -102,7 +102,8 @@ def test_each_key_of_an_annotation_or_label_has_forged_values():
     constants = {value for name, value in vars(marks).items() if name.isupper() and isinstance(value, str)}
     texts = {node.value for path in ROOMS.rglob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))
              if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    alike = {each for each in texts if re.fullmatch(r"[a-z.-]*(kubernetes\.io|baton\.kubernetes)/[a-z-]+", each)}
+    of_others = r"argoproj\.io|fluxcd\.io|helm\.sh"
+    alike = {each for each in texts if re.fullmatch(rf"[a-z.-]*(kubernetes\.io|baton\.kubernetes|{of_others})/[a-z-]+", each)}
 
     assert (constants | alike) - {"node.kubernetes.io/unschedulable"} - set(KEYS) == set()
 

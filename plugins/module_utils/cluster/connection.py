@@ -43,6 +43,9 @@ ARGUMENT_SPEC: Json = dict(
     impersonate_groups=dict(type="list", elements="str"),
 )
 
+#: The API server takes the part before the slash for the manager of what we write (managedFields), and logs all of it (audit).
+#: The version is galaxy.yml's.
+USER_AGENT = "baton.kubernetes/0.1.0"
 #: Kept open at most; only a task for many controllers needs more than two.
 CONNECTIONS = 32
 #: Seconds until the package is asked again for a token: it reads its whole configuration anew for each.
@@ -121,7 +124,7 @@ class Connection:
                            next_command=error.next_command.splitlines()) from None
 
     def headers(self) -> t.Any:
-        """Headers for one request: the bearer token (renewed by the package when its expiry is known) and impersonation.
+        """Headers for one request: our name, the bearer token (renewed by the package when its expiry is known), impersonation.
 
         Raises RolloutError when a credential plugin fails.
         """
@@ -133,7 +136,7 @@ class Connection:
     def _read_headers(self) -> t.Any:
         from urllib3._collections import HTTPHeaderDict  # urllib3 1.26 has it nowhere else
 
-        headers = HTTPHeaderDict()
+        headers = HTTPHeaderDict({"User-Agent": USER_AGENT})
         with self._errors("the credentials cannot be renewed"):
             token = self._token().strip()  # a file ends with a line end
         if not (token.isascii() and token.isprintable()):

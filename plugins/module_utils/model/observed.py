@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from . import identity, marks
-from .fields import Json, told
+from .fields import Json, objects, text, told
 from .kinds import Kind
 from .marks import Revision
 from .request import Request
@@ -34,6 +34,8 @@ class Controller:
     created: str
     labels: Json
     annotations: Json
+    #: Who has written one of its fields, by the names that programs give themselves.
+    managers: frozenset[str]
     #: "Deployment/foo" when another object controls this one; its owner would undo every step.
     owner: str
     #: The uid of that one, or "".
@@ -74,6 +76,7 @@ class Controller:
             created=metadata.get("creationTimestamp") or "",
             labels=metadata.get("labels") or {},
             annotations=metadata.get("annotations") or {},
+            managers=frozenset(text(each, "manager") for each in objects(metadata, "managedFields")),
             owner=told(f"{owners[0]['kind']}/{owners[0]['name']}") if owners else "",
             owner_uid=owners[0].get("uid", "") if owners else "",
             is_deleting=bool(metadata.get("deletionTimestamp")),

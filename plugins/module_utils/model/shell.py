@@ -21,8 +21,9 @@ from .identity import canonical
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+-]+")
 #: What Jinja's braces, and its header, begin with.
 _EVALUATED = set("{#")
-#: The options of kubectl for the connection, by ours.
-_FLAGS = {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"}
+#: The options of other programs for the connection, by ours.
+_FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "host": "--server"},
+          "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig", "host": "--kube-apiserver"}}
 
 
 def ansible(options: Json) -> str | None:
@@ -42,9 +43,18 @@ def kubectl(connection: t.Mapping[str, str | None], namespace: str = "") -> str:
 
     Where it lacks something (a kubeconfig that was given as content) it fails, instead of asking another cluster.
     """
+    return _program("kubectl", connection, namespace)
+
+
+def helm(connection: t.Mapping[str, str | None], namespace: str) -> str:
+    """The same of Helm's."""
+    return _program("helm", connection, namespace)
+
+
+def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) -> str:
     told = {option: f"{option.upper()}-OF-THE-TASK" if value is None else value for option, value in connection.items()}
-    flags = [f"{_FLAGS[option]}={value}" for option, value in told.items()]
-    return shlex.join(["kubectl", *flags, *(["-n", namespace] if namespace else [])])
+    flags = [f"{_FLAGS[name][option]}={value}" for option, value in told.items()]
+    return shlex.join([name, *flags, *(["-n", namespace] if namespace else [])])
 
 
 def _texts(options: Json) -> t.Iterator[str]:

@@ -36,6 +36,7 @@ def look_for_the_frozen(request: Request, gateway: Gateway, memory: Memory) -> N
 
 def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, seen: Observed) -> None:
     """What the update depends on, with warnings of what will not work. Raises RolloutError where pods may not be handed over."""
+    from ..explain import gitops
     from ..explain.surroundings import Surroundings, warnings
 
     note_around(gateway, memory, "budgets", "autoscalers")
@@ -45,6 +46,8 @@ def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, 
         around = Surroundings(budgets=memory.budgets, autoscalers=memory.autoscalers, **found)
     if giver := flow.gives_pods(request, seen):
         gateway.refuse_hand_over(giver)
+    if seen.primary and not seen.in_progress:
+        memory.warnings += gitops.warnings(request, seen.primary)
     if around and seen.primary:
         memory.warnings += warnings(request, seen.primary, seen.wanted or seen.primary.template, around)
     memory.warnings += flow.warnings(request, memory)

@@ -31,6 +31,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 SECRET = "s3cret-and-not-to-be-told"
 HOST_AND_KEY = {"host": "https://one:6443/", "api_key": SECRET}
+OUR_NAME = {"User-Agent": connection.USER_AGENT}
 HINT = "give kubeconfig (or K8S_AUTH_KUBECONFIG), or host and api_key, or run inside the cluster"
 
 
@@ -82,20 +83,20 @@ def test_a_host_and_a_key_are_enough():
     it = connect(**HOST_AND_KEY)
 
     assert it.server == "https://one:6443"
-    assert dict(it.headers()) == {"Authorization": f"Bearer {SECRET}"}
+    assert dict(it.headers()) == {**OUR_NAME, "Authorization": f"Bearer {SECRET}"}
 
 
 def test_a_host_a_user_and_a_password_are_enough():
     it = connect(host="https://one", username="me", password=SECRET)
 
-    assert dict(it.headers()) == {"Authorization": "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()}
+    assert dict(it.headers()) == {**OUR_NAME, "Authorization": "Basic " + base64.b64encode(f"me:{SECRET}".encode()).decode()}
 
 
 def test_a_host_and_a_certificate_are_enough(file):
     it = connect(host="https://one", client_cert=file("cert", "c"), client_key=file("key", "k"))
 
     assert pool_options(it)["cert_file"].endswith("cert") and pool_options(it)["key_file"].endswith("key")
-    assert dict(it.headers()) == {}
+    assert dict(it.headers()) == OUR_NAME
 
 
 def test_a_complete_set_of_options_needs_no_kubeconfig():
@@ -123,6 +124,12 @@ def test_a_certificate_that_is_not_there_is_named(option):
 def test_a_proxy_is_used_but_for_the_hosts_that_need_none():
     assert connect(**HOST_AND_KEY, proxy="http://proxy:3128").pool.proxy.host == "proxy"
     assert connect(**HOST_AND_KEY, proxy="http://proxy:3128", no_proxy="one").pool.proxy is None
+
+
+def test_requests_name_the_collection_and_its_version():
+    galaxy = yaml.safe_load((Path(__file__).parents[3] / "galaxy.yml").read_text("utf-8"))
+
+    assert f"{galaxy['namespace']}.{galaxy['name']}/{galaxy['version']}" == connection.USER_AGENT
 
 
 def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():

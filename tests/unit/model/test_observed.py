@@ -37,7 +37,8 @@ def test_an_item_with_nothing_but_a_name_and_a_template():
     item = {"metadata": {"name": "foo"}, "spec": {"template": {"spec": {"containers": []}}}}
 
     assert Controller.from_api(item) == Controller(
-        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="", labels={}, annotations={}, owner="",
+        kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="", resource_version="", created="", labels={}, annotations={},
+            managers=frozenset(), owner="",
         owner_uid="", is_deleting=False,
         template={"spec": {"containers": []}}, selector={}, has_expressions=False,
         replicas=1, min_ready_seconds=0, generation=1, is_observed=False, current=0,
@@ -47,10 +48,12 @@ def test_an_item_with_nothing_but_a_name_and_a_template():
 def test_an_item_with_everything():
     item = rc(replicas=4, current=3, available=2, annotations={"note": "x"}, creationTimestamp="2026-11-21T10:00:00Z")
     item["spec"]["minReadySeconds"] = 5
+    item["metadata"]["managedFields"] = [{"manager": "helm"}, {"manager": "kubectl"}, {"manager": "helm"}, {"manager": []}, "x"]
 
     assert Controller.from_api(item) == Controller(
         kind=Kind.REPLICATION_CONTROLLER, name="foo", uid="uid of foo", resource_version="1", created="2026-11-21T10:00:00Z",
-        labels={"app": "foo"}, annotations={"note": "x"}, owner="", owner_uid="", is_deleting=False,
+        labels={"app": "foo"}, annotations={"note": "x"}, managers=frozenset({"helm", "kubectl", ""}), owner="",
+            owner_uid="", is_deleting=False,
         template=rc()["spec"]["template"], selector={"app": "foo"}, has_expressions=False,
         replicas=4, min_ready_seconds=5, generation=1, is_observed=True, current=3, ready=2, available=2, failure="")
 

@@ -13,6 +13,8 @@ options:
   kubeconfig:
     description:
       - Path of a kubeconfig file, or the content of one as a dictionary or as text (YAML or JSON, also in base64).
+      - With a local connection, a relative path is looked for in C(files/) of the role or the playbook as well, and the file may be
+        encrypted with Ansible Vault. It is decrypted in memory only.
       - A credential plugin that it names may take 60 seconds, or the task's C(timeout) if that is less.
       - By default, and if neither O(host) nor credentials are given, the task uses the service account of the pod that it runs in,
         or else the file named by E(KUBECONFIG), or else C(~/.kube/config).
@@ -78,6 +80,33 @@ options:
       - Comma-separated list of hosts, domains and networks to connect to without a proxy.
       - Can also be set with the environment variable E(K8S_AUTH_NO_PROXY).
     type: str
+  proxy_headers:
+    description:
+      - What to send to the proxy, and to nobody else, when a connection is set up.
+      - The user name and the password in the URL of a proxy are sent without it.
+    type: dict
+    suboptions:
+      proxy_basic_auth:
+        description:
+          - User name and password for the proxy, as V(user:password). By default, those in its URL.
+          - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH).
+        type: str
+      basic_auth:
+        description:
+          - The same in the header C(Authorization), for a proxy that wants it there.
+          - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_BASIC_AUTH).
+        type: str
+      user_agent:
+        description:
+          - How the task names itself to the proxy. By default, V(baton.kubernetes/VERSION), as to the API server.
+          - Can also be set with the environment variable E(K8S_AUTH_PROXY_HEADERS_USER_AGENT).
+        type: str
+  persist_config:
+    description:
+      - Whether to write a token that was refreshed (of an OIDC provider in the kubeconfig) back to the kubeconfig file, so that the
+        next task can refresh it again where each refresh token can be used only once.
+      - Can also be set with the environment variable E(K8S_AUTH_PERSIST_CONFIG).
+    type: bool
   impersonate_user:
     description:
       - Name of the user to impersonate.

@@ -6,10 +6,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import typing as t
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.common.validation import check_type_dict
+from ansible.parsing.vault import is_encrypted_file
 from ansible.plugins.action import ActionBase
+
+from ..module_utils.cluster import secrets
 
 
 class ActionWithSecrets(ActionBase):
@@ -27,8 +33,34 @@ class ActionWithSecrets(ActionBase):
         if not isinstance(arguments, dict):
             raise AnsibleActionFail("give the arguments as key=value, or as a mapping")
         self._task.args |= arguments
+        try:
+            headers = check_type_dict(self._task.args.get("proxy_headers") or {})
+        except TypeError:  # of what is no mapping, the module would show all in its invocation
+            raise AnsibleActionFail("proxy_headers is not a mapping") from None
+        self._task.args |= {"proxy_headers": headers} if headers else {}
+        kubeconfig = self._task.args.get("kubeconfig")
+        if self._connection.transport == "local" and isinstance(kubeconfig, str) and secrets.is_path(kubeconfig):
+            self._task.args["kubeconfig"] = self._kubeconfig(kubeconfig.split(os.pathsep))
         if self._is_known() and not self._task.become:
             self._connection.set_option("pipelining", True)  # else Ansible writes the options, secrets too, to a file
+
+    def _kubeconfig(self, paths: list[str]) -> str:
+        """Where they are, files/ of a role and of the playbook included; of one that is a vault, what is in it.
+
+        What is nowhere stays as it is: the module says so.
+        """
+        for number, path in enumerate(paths):
+            with contextlib.suppress(AnsibleError):
+                paths[number] = self._find_needle("files", path)
+        for path in filter(os.path.isfile, paths):
+            is_vault = False
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                is_vault = is_encrypted_file(file)
+            if is_vault and len(paths) > 1:
+                raise AnsibleActionFail(f"kubeconfig {path} is encrypted: it cannot be combined with others")
+            if is_vault:
+                return self._loader._get_file_contents(path)[0].decode()  # decrypted; get_real_file() would write it to a file
+        return os.pathsep.join(paths)
 
     def _is_known(self) -> bool:
         return self._connection.transport in ("local", "ssh")

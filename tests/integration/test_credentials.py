@@ -5,22 +5,27 @@
 
 from __future__ import annotations
 
+import base64
 import concurrent.futures
 import contextlib
+import http.server
 import json
 import os
 import re
+import select
+import socket
+import socketserver
 import subprocess
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from credentials import ways
+from credentials import PASSWORD, Way, ways
 from kubernetes.config import incluster_config
 from namespace import after_write, eventually
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import USER_AGENT, Connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -154,15 +159,75 @@ class Spy:
                         self.found.add(path.name if path in files else content.replace(b"\0", b" ").decode(errors="replace")[:200])
 
 
-def credentials(namespace):
+class Proxy(socketserver.ThreadingTCPServer):
+    """An HTTP proxy that lets only one user through; and what it was asked with."""
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Tunnel)
+        self.address = f"127.0.0.1:{self.server_address[1]}"
+        self.asked = []
+
+
+class Tunnel(http.server.BaseHTTPRequestHandler):
+    def do_CONNECT(self):
+        self.server.asked.append(self.headers)
+        if self.headers["Proxy-Authorization"] != "Basic " + base64.b64encode(f"me:{PASSWORD}".encode()).decode():
+            self.send_error(407)
+            return
+        host, _colon, port = self.path.rpartition(":")
+        with socket.create_connection((host, int(port)), 10) as server:
+            self.send_response(200)
+            self.end_headers()
+            ends = {self.connection: server, server: self.connection}
+            while True:
+                for end in select.select(list(ends), [], [])[0]:
+                    if not (data := end.recv(65536)):
+                        return
+                    ends[end].sendall(data)
+
+    def log_message(self, *_arguments):
+        pass
+
+
+@pytest.fixture
+def proxy(monkeypatch):
+    for variable in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(variable, raising=False)
+    with Proxy() as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def credentials(namespace, proxy=""):
     """The ways to give credentials, to the test's own cluster."""
     configuration = namespace.client.configuration
-    return ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write)
+    no_mapping = {"kubeconfig": namespace.kubeconfig, "proxy_headers": f"me:{PASSWORD}"}
+    return {"proxy-headers-as-text": Way([PASSWORD], no_mapping, is_wrong="is not a mapping"),
+            **ways(configuration.host, configuration.ssl_ca_cert, namespace.token, namespace.write, proxy)}
 
 
-def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environment, tmp_path):
+def test_a_proxy_lets_us_through_by_the_user_and_password_of_its_address(namespace, proxy):
+    """Not the API server gets them; and where they are wrong nobody is told what they were."""
+    namespace.make_primary(1)
+    for given in ({"proxy": f"http://me:{PASSWORD}@{proxy.address}"},
+                  {"proxy": f"http://{proxy.address}", "proxy_headers": {"proxy_basic_auth": f"me:{PASSWORD}"}}):
+        with contextlib.closing(namespace.gateway(**given)) as gateway:
+            assert [item["metadata"]["name"] for item in gateway.items()] == ["foo"]
+    assert len(proxy.asked) >= 2 and {each["User-Agent"] for each in proxy.asked} == {USER_AGENT}
+
+    with pytest.raises(RolloutError) as error, contextlib.closing(
+            namespace.gateway(proxy=f"http://me:wrong-{PASSWORD}@{proxy.address}")) as gateway:
+        gateway.items()
+
+    assert "407" in error.value.why and PASSWORD not in repr(error.value.as_result())
+
+
+def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environment, tmp_path, proxy):
     """Not with -vvvv and --diff, in no temporary file and no list of processes while the tasks run, and left nowhere."""
-    options = {name: way for name, way in credentials(namespace).items() if not way.environment}
+    options = {name: way for name, way in credentials(namespace, proxy.address).items() if not way.environment}
 
     output, spy = play(namespace, ansible_environment, tmp_path, options)
 
@@ -173,12 +238,13 @@ def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environm
     assert left(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable"])
-def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path, name):
+@pytest.mark.parametrize("name", ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable",
+                                  "proxy-header-s-variable"])
+def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path, proxy, name):
     """Nor is it written to a file where Ansible writes modules and their options to files, as it does unless it pipelines."""
     environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_PIPELINING": "0"}
 
-    output, spy = play(namespace, environment, tmp_path, {name: credentials(namespace)[name]})
+    output, spy = play(namespace, environment, tmp_path, {name: credentials(namespace, proxy.address)[name]})
 
     assert spy.looks > 15 and spy.found == set()
     assert f"{name} is updated to myimage:v2" in output
@@ -192,6 +258,45 @@ def test_a_secret_among_the_options_is_in_no_file_without_pipelining_either(name
     _output, spy = play(namespace, {**ansible_environment, "ANSIBLE_PIPELINING": "0"}, tmp_path, options)
 
     assert spy.found == set() and left(tmp_path) == []
+
+
+def test_a_kubeconfig_in_files_is_found_and_a_vault_is_decrypted_in_memory(namespace, ansible_environment, tmp_path):
+    """In the folders where kubernetes.core looks; what was in the vault is in no file and no output while the tasks run."""
+    files, role = tmp_path / "files", tmp_path / "roles" / "shop"
+    for folder in (files, role / "files", role / "tasks", tmp_path / "temp"):
+        folder.mkdir(parents=True)
+    kubeconfig, password = Path(namespace.kubeconfig).read_text("utf-8"), tmp_path / "password"
+    (files / "plain.yml").write_text(kubeconfig)
+    (role / "files" / "vault.yml").write_text(kubeconfig)
+    password.write_text(PASSWORD)
+    vault = ["--vault-password-file", str(password)]
+    environment = {**ansible_environment, "K8S_AUTH_KUBECONFIG": "", "ANSIBLE_HOME": str(tmp_path / "temp"),
+                   "ANSIBLE_LOCAL_TEMP": str(tmp_path / "temp" / "local"), "TMPDIR": str(tmp_path / "temp")}
+    subprocess.run(["ansible-vault", "encrypt", *vault, str(role / "files" / "vault.yml")], env=environment, check=True,
+                   capture_output=True)
+
+    def tasks(name, kubeconfig):
+        namespace.make_primary(1, name=name)
+        common = {"name": name, "namespace": namespace.name, "kubeconfig": kubeconfig}
+        return [{"baton.kubernetes.rolling_update": {**common, "image": "myimage:v2"}, "ignore_errors": True},
+                {"baton.kubernetes.rolling_update_info": common, "ignore_errors": True}]
+
+    of_role = [*tasks("of-role", "vault.yml"), *tasks("two", f"vault.yml:{files}/plain.yml")]
+    (role / "tasks" / "main.yml").write_text(json.dumps(of_role))
+    (tmp_path / "play.yml").write_text(json.dumps([{"hosts": "localhost", "gather_facts": False, "roles": ["shop"],
+                                                    "tasks": [*tasks("of-play", "plain.yml"), *tasks("none", "not/there.yml")]}]))
+    command = ["ansible-playbook", "-vvv", str(tmp_path / "play.yml")]
+    with Spy(tmp_path / "temp", [namespace.token]) as spy:
+        run = subprocess.run([*command, *vault], env=environment, capture_output=True, text=True, timeout=240, check=False)
+    without = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+    output = run.stdout + run.stderr + without.stdout + without.stderr
+    for name in ("of-role", "of-play"):
+        assert f"{name} is updated to myimage:v2" in run.stdout and f'"name": "{name}"' in run.stdout, output
+    assert run.stdout.count("there is no kubeconfig at not/there.yml") >= 2, output
+    assert run.stdout.count("is encrypted: it cannot be combined with others") >= 2, output
+    assert "vault secrets" in without.stdout + without.stderr and "of-play already has the wanted template" in without.stdout
+    assert spy.looks > 20 and spy.found == set() and namespace.token not in output and "Traceback" not in output
 
 
 def play(namespace, environment, tmp_path, given):

@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 PASSWORD = "correct-horse-battery-staple"
 ARGUMENT = "an-argument-of-the-plugin-71c2"
 #: Options of a connection that hold no secret, whatever they say.
-PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "impersonate_user", "impersonate_groups"}
+PUBLIC = {"context", "username", "ca_cert", "validate_certs", "no_proxy", "persist_config", "impersonate_user",
+          "impersonate_groups"}
 
 #: Prints the token that it is given, after it has complained of all that it was given.
 PLUGIN = """#!/bin/sh
@@ -92,7 +93,12 @@ def ways(host: str, ca_cert: str | None, token: str, write: t.Callable[[str, str
     }
     if proxy:
         found |= {
-            "proxy": Way([PASSWORD, token], {**server, "api_key": token, "proxy": address}),
+            "proxy": Way([*of_password, token], {**server, "api_key": token, "proxy": address}),
+            "proxy-headers": Way([*of_password, token], {**server, "api_key": token, "proxy": f"http://{proxy}", "proxy_headers": {
+                "proxy_basic_auth": f"me:{PASSWORD}", "basic_auth": f"me:{PASSWORD}", "user_agent": "curl/8"}}),
+            "proxy-header-s-variable": Way([*of_password, token], {}, {
+                **environment, "K8S_AUTH_API_KEY": token, "K8S_AUTH_PROXY": f"http://{proxy}",
+                "K8S_AUTH_PROXY_HEADERS_PROXY_BASIC_AUTH": f"me:{PASSWORD}"}),
             "proxy-s-variable": Way([PASSWORD, token], {}, {**environment, "K8S_AUTH_API_KEY": token, "K8S_AUTH_PROXY": address}),
             "proxy-for-all": Way([PASSWORD, token], {}, {**environment, "K8S_AUTH_API_KEY": token, "HTTPS_PROXY": address,
                                                          "HTTP_PROXY": address}),

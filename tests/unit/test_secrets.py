@@ -56,7 +56,7 @@ def logged(monkeypatch):
     return lines
 
 
-@pytest.mark.parametrize("failure", ["nobody answers", "nobody is accepted", "an option that is none"])
+@pytest.mark.parametrize("failure", ["nobody answers", "nobody is accepted", "an option that is none", "no such context"])
 @pytest.mark.parametrize("name", NAMES)
 def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch, capsys, tmp_path):
     def write(title, content):
@@ -69,7 +69,8 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", way.environment.get("KUBECONFIG", "/not/there"))
     for variable, value in way.environment.items():
         monkeypatch.setenv(variable, value)
-    options = {**way.options, **({"nonsense": 1} if failure == "an option that is none" else {})}
+    wrong = {"an option that is none": {"nonsense": 1}, "no such context": {"context": "nowhere"}}
+    options = {**way.options, **wrong.get(failure, {})}
     asked, told = Asked(monkeypatch, capsys), []
 
     for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {})):
@@ -78,7 +79,10 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
         assert result["failed"] and "Traceback" not in json.dumps(result)
     told.append(asked.here(name="foo", image="x:1", **options))
 
-    if failure != "an option that is none" and way.is_wrong and "anonymous" not in way.is_wrong:
+    if failure == "no such context":
+        given = name == "kubeconfig" or name.startswith("kubeconfig-as-")
+        assert not given or told[0]["msg"].startswith("there is no context nowhere in the kubeconfig.\nReason: it has: it\n")
+    elif failure != "an option that is none" and way.is_wrong and "anonymous" not in way.is_wrong:
         assert any(each in told[0]["msg"] for each in way.is_wrong.split("|")), told[0]["msg"]
     text = json.dumps([*told, logged], default=str) + "".join(capsys.readouterr())
     for secret in (*way.secrets, *way.arguments):

@@ -16,10 +16,10 @@ import os
 import threading
 import time
 import typing as t
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, objects, text
+from ..model.fields import Json, mapping, objects, text
 from ..model.identity import did_you_mean
 from . import certificates, plugins
 from . import secrets as hidden
@@ -39,6 +39,9 @@ ARGUMENT_SPEC: Json = dict(
     validate_certs=dict(type="bool", aliases=["verify_ssl"]),
     proxy=dict(type="str", no_log=True),
     no_proxy=dict(type="str"),
+    proxy_headers=dict(type="dict", no_log=True, options=dict(
+        proxy_basic_auth=dict(type="str", no_log=True), basic_auth=dict(type="str", no_log=True), user_agent=dict(type="str"))),
+    persist_config=dict(type="bool"),
     impersonate_user=dict(type="str"),
     impersonate_groups=dict(type="list", elements="str"),
 )
@@ -196,14 +199,25 @@ def _given(params: t.Mapping[str, t.Any], environment: t.Mapping[str, str]) -> J
         for name in (option, _PACKAGE_NAMES.get(option, option)):
             if value in (None, "", []):
                 value = environment.get(f"K8S_AUTH_{name.upper()}")
-        if value in (None, "", []):
+        if option == "proxy_headers":
+            value = _proxy_headers(params.get(option), environment)
+        if value in (None, "", [], {}):
             continue
-        if isinstance(value, str) and option == "validate_certs":
+        if isinstance(value, str) and ARGUMENT_SPEC[option]["type"] == "bool":
             value = value.lower() not in _FALSE
         if isinstance(value, str) and option == "impersonate_groups":
             value = [group.strip() for group in value.split(",") if group.strip()]
         options[option] = value
     return options
+
+
+def _proxy_headers(given: t.Any, environment: t.Mapping[str, str]) -> Json:
+    """Those that are given, or else the variables', of which each has one of its own."""
+    parts = ARGUMENT_SPEC["proxy_headers"]["options"]
+    found = {part: mapping(given).get(part) for part in parts}
+    if not any(found.values()):
+        found = {part: environment.get(f"K8S_AUTH_PROXY_HEADERS_{part.upper()}") for part in parts}
+    return {part: value for part, value in found.items() if value}
 
 
 def _configuration(options: Json) -> t.Any:
@@ -232,14 +246,27 @@ def _configuration(options: Json) -> t.Any:
 
         urllib3.disable_warnings()
     configuration.connection_pool_maxsize = CONNECTIONS
+    configuration.proxy_headers = _headers_for(configuration.proxy, options.get("proxy_headers", {}))
     return configuration
+
+
+def _headers_for(proxy: str | None, given: Json) -> t.Any:
+    """What a proxy gets beside the request: urllib3 sends it neither user nor password of its address."""
+    from urllib3.util import make_headers
+
+    address = urlsplit(proxy or "")
+    if address.username is not None:  # make_headers has latin-1: each byte as it is in the address
+        user, password = (unquote(each or "", "latin-1") for each in (address.username, address.password))
+        given = {"proxy_basic_auth": f"{user}:{password}", **given}
+    return make_headers(**{"user_agent": USER_AGENT, **given})
 
 
 def _load(options: Json, configuration: t.Any) -> None:
     from kubernetes.config import incluster_config, kube_config
     from kubernetes.config.config_exception import ConfigException
 
-    context = {"context": options.get("context"), "client_configuration": configuration, "persist_config": False}
+    context = {"context": options.get("context"), "client_configuration": configuration,
+               "persist_config": options.get("persist_config", False)}
     content = _content(options.get("kubeconfig"))
     if isinstance(content, dict):
         with _context_is_named(options):

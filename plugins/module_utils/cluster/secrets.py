@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import typing as t
 from urllib.parse import quote, unquote
 
@@ -25,6 +26,8 @@ _FILES = ("client_cert", "client_key", "ca_cert")
 _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 #: Characters of a name in a folder, at most; and of a text that is told as a path though no file is there and nothing says so.
 _LONGEST_NAME, _SHORT = 255, 40
+#: How a name that is longer may end to be told: as no token, key or base64 does.
+_FILE_NAME = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
 #: What stands in the place of a secret, and of an option as a whole (both are Ansible's).
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
@@ -33,7 +36,9 @@ def of_options(options: t.Mapping[str, t.Any], environment: t.Mapping[str, str])
     """What must not be shown of these options; a path tells nothing. A kubeconfig's other parts are told nowhere (see shown())."""
     found = {str(options[option]) for option in ("api_key", "password") if options.get(option)}
     if options.get("password"):
-        found.add(base64.b64encode(f"{options.get('username')}:{options['password']}".encode(errors="replace")).decode())
+        found.add(_basic(f"{options.get('username')}:{options['password']}"))
+    for pair in filter(None, (text(options.get("proxy_headers"), part) for part in ("proxy_basic_auth", "basic_auth"))):
+        found |= {pair, pair.partition(":")[2], _basic(pair)}
     found |= {str(options[option]) for option in _FILES if options.get(option) and not is_path(str(options[option]))}
     addresses = [options.get(option) for option in _ADDRESSES]
     addresses += [environment.get(name) for variable in _PROXIES for name in (variable, variable.lower())]
@@ -114,7 +119,7 @@ def is_path(value: str) -> bool:
     if any(os.path.exists(os.path.expanduser(path)) for path in paths):
         return True
     return all(len(name) <= _LONGEST_NAME for path in paths for name in path.split(os.sep)) and (
-        len(value) <= _SHORT or value.startswith((os.sep, ".", "~")))
+        len(value) <= _SHORT or value.startswith((os.sep, ".", "~")) or bool(_FILE_NAME.search(value)))
 
 
 def without_password(address: str) -> str:
@@ -136,6 +141,11 @@ def _content(kubeconfig: t.Any) -> t.Any:
         return None
     except yaml.YAMLError:
         return None
+
+
+def _basic(pair: str) -> str:
+    """What a header has of "user:password"."""
+    return base64.b64encode(pair.encode(errors="replace")).decode()
 
 
 def _of_address(address: str) -> set[str]:

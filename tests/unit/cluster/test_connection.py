@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import concurrent.futures
 import datetime
+import http.server
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from urllib.parse import parse_qs
 
 import pytest
 import yaml
@@ -126,6 +128,32 @@ def test_a_proxy_is_used_but_for_the_hosts_that_need_none():
     assert connect(**HOST_AND_KEY, proxy="http://proxy:3128", no_proxy="one").pool.proxy is None
 
 
+CREDENTIALS = "Basic " + base64.b64encode(f"me:{SECRET} ü".encode("latin-1")).decode()
+
+
+@pytest.mark.parametrize("given, expected", [
+    ({}, {}),
+    ({"proxy": f"http://me:{SECRET}%20%FC@proxy:3128"}, {"proxy-authorization": CREDENTIALS}),
+    ({"proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü"}}, {"proxy-authorization": CREDENTIALS}),
+    ({"proxy": "http://you@proxy:3128", "proxy_headers": {"proxy_basic_auth": f"me:{SECRET} ü", "basic_auth": f"me:{SECRET} ü"}},
+     {"proxy-authorization": CREDENTIALS, "authorization": CREDENTIALS}),
+    ({"proxy_headers": {"user_agent": "curl/8", "basic_auth": None}}, {"user-agent": "curl/8"}),
+], ids=["nothing", "in the address", "a header", "both", "another name"])
+def test_a_proxy_is_told_who_we_are(given, expected):
+    """urllib3 sends a proxy neither user nor password of its address."""
+    it = connect(**{**HOST_AND_KEY, "proxy": "http://proxy:3128", **given})
+
+    assert it.pool.proxy_headers == {"user-agent": connection.USER_AGENT, **expected}
+    assert SECRET not in str(it.headers()["User-Agent"]) and "Proxy-Authorization" not in it.headers()
+
+
+def test_the_proxy_of_a_kubeconfig_is_told_too():
+    content = config()
+    content["clusters"][0]["cluster"]["proxy-url"] = f"http://me:{SECRET}%20%FC@proxy"
+
+    assert connect(kubeconfig=content).pool.proxy_headers["proxy-authorization"] == CREDENTIALS
+
+
 def test_requests_name_the_collection_and_its_version():
     galaxy = yaml.safe_load((Path(__file__).parents[3] / "galaxy.yml").read_text("utf-8"))
 
@@ -149,6 +177,10 @@ def test_impersonation_is_one_header_for_the_user_and_one_for_each_group():
     ({"CLIENT_CERT": "c", "CLIENT_KEY": "k", "CA_CERT": "a"}, {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
     ({"CERT_FILE": "c", "KEY_FILE": "k", "SSL_CA_CERT": "a"}, {"client_cert": "c", "client_key": "k", "ca_cert": "a"}),
     ({"PROXY": "p", "NO_PROXY": "n"}, {"proxy": "p", "no_proxy": "n"}),
+    ({"PROXY_HEADERS_PROXY_BASIC_AUTH": "a", "PROXY_HEADERS_BASIC_AUTH": "b", "PROXY_HEADERS_USER_AGENT": "c"},
+     {"proxy_headers": {"proxy_basic_auth": "a", "basic_auth": "b", "user_agent": "c"}}),
+    ({"PERSIST_CONFIG": "true"}, {"persist_config": True}),
+    ({"PERSIST_CONFIG": "False"}, {"persist_config": False}),
     ({"VALIDATE_CERTS": "true"}, {"validate_certs": True}),
     ({"VERIFY_SSL": "False"}, {"validate_certs": False}),
     ({"VERIFY_SSL": "no"}, {"validate_certs": False}),
@@ -165,7 +197,7 @@ def test_options_have_their_variables_as_in_kubernetes_core(variables, expected)
 
 
 def test_every_option_has_a_variable():
-    environment = {f"K8S_AUTH_{option.upper()}": "yes" for option in ARGUMENT_SPEC}
+    environment = {f"K8S_AUTH_{option.upper()}": "yes" for option in [*ARGUMENT_SPEC, "proxy_headers_user_agent"]}
 
     assert connection._given({}, environment).keys() == ARGUMENT_SPEC.keys()
 
@@ -186,6 +218,11 @@ def test_what_awx_hands_on_is_enough(file):
 
 
 # Kubeconfigs
+
+
+@pytest.mark.parametrize("path", ["/not/there", "config", "environments/production/kubeconfigs/of-the-cluster-in-lyon.yml"])
+def test_a_path_where_nothing_is_is_told(path):
+    assert refusal(kubeconfig=path).what == f"there is no kubeconfig at {path}"
 
 
 def as_base64(content, width=10**6):
@@ -357,6 +394,51 @@ def test_renewing_reads_the_file_of_a_token_again(file):
     it.renew(it.generation)
 
     assert it.headers()["Authorization"] == "Bearer two"
+
+
+class IdentityProvider(http.server.BaseHTTPRequestHandler):
+    """Gives another token for each refresh token, which it takes once."""
+
+    def do_GET(self):
+        self.reply({"token_endpoint": f"http://{self.headers['Host']}/token"})
+
+    def do_POST(self):
+        given = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())["refresh_token"]
+        self.server.given += given
+        self.reply({"id_token": token_until(2**31), "refresh_token": f"{given[0]}+", "access_token": "a", "token_type": "Bearer"})
+
+    def reply(self, content):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_arguments):
+        pass
+
+
+def token_until(end):
+    """A JSON Web Token that expires then."""
+    parts = ({"alg": "none"}, {"exp": end}, {})
+    return ".".join(base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+
+
+@pytest.mark.parametrize("given, kept", [({}, "one"), ({"persist_config": False}, "one"), ({"persist_config": True}, "one+")])
+def test_a_refreshed_token_is_written_back_to_the_kubeconfig_if_that_is_wanted(given, kept, file, monkeypatch):
+    """A refresh token that can be used once is spent by then."""
+    monkeypatch.setenv("OAUTHLIB_INSECURE_TRANSPORT", "1")
+    with http.server.HTTPServer(("127.0.0.1", 0), IdentityProvider) as provider:
+        provider.given = []
+        threading.Thread(target=provider.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        path = file("config", config(user={"auth-provider": {"name": "oidc", "config": {
+            "client-id": "me", "client-secret": SECRET, "id-token": token_until(1), "refresh-token": "one",
+            "idp-issuer-url": f"http://127.0.0.1:{provider.server_port}"}}}))
+
+        headers = connect(kubeconfig=path, **given).headers()
+
+        provider.shutdown()
+    stored = yaml.safe_load(Path(path).read_text())["users"][0]["user"]["auth-provider"]["config"]["refresh-token"]
+    assert headers["Authorization"] == f"Bearer {token_until(2**31)}" and provider.given == ["one"] and stored == kept
 
 
 def credential_plugin(file, body):
@@ -594,7 +676,7 @@ def test_a_command_repeats_a_path_from_wherever_it_is_typed(file, monkeypatch, t
 
 def test_credentials_among_the_options_are_never_logged():
     assert {option for option, spec in ARGUMENT_SPEC.items() if spec.get("no_log")} == {
-        "api_key", "password", "client_cert", "client_key", "kubeconfig", "host", "proxy"}
+        "api_key", "password", "client_cert", "client_key", "kubeconfig", "host", "proxy", "proxy_headers"}
 
 
 @pytest.mark.parametrize("token", [f"*{SECRET}", f"!{SECRET} x"], ids=["an alias", "a tag"])

@@ -84,8 +84,10 @@ options:
       - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module changes the template, watches,
         explains what goes wrong, rolls back, and pauses exactly at O(pause_at). O(next_name), O(max_steps) and O(update_period)
         cannot be used with it.
+      - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that before it has ended, with
+        O(state=rolled_back) only.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig]
     default: ReplicationController
   state:
     description:
@@ -94,8 +96,9 @@ options:
       - V(rolled_back) undoes the update in progress, including an interrupted one. Options that say what the pods should become
         are ignored, so you can repeat the same task with only O(state) changed.
       - V(restarted) replaces all pods with new ones from the same template.
-      - V(migrated) turns a ReplicationController into a Deployment of the same name that owns the same pods. No pod is created,
-        deleted or restarted. If O(max_surge) or O(max_unavailable) is given, it becomes part of the Deployment's update strategy.
+      - V(migrated) turns a ReplicationController, or with O(kind=DeploymentConfig) an OpenShift DeploymentConfig, into a Deployment
+        of the same name that owns the same pods. No pod is created, deleted or restarted. If O(max_surge) or O(max_unavailable) is
+        given, it becomes part of the Deployment's update strategy.
     type: str
     choices: [updated, rolled_back, restarted, migrated]
     default: updated
@@ -106,8 +109,8 @@ options:
     choices: [Deployment]
   release_owner:
     description:
-      - Whether O(state=migrated) may take a controller away from the object that controls it, such as an OpenShift
-        DeploymentConfig. Stop that object first, or it will create another controller.
+      - Whether O(state=migrated) may take a ReplicationController away from the object that controls it. Stop that object first, or
+        it will create another one. For an OpenShift DeploymentConfig, use O(kind=DeploymentConfig) instead.
     type: bool
     default: false
   image:
@@ -167,8 +170,8 @@ options:
     default: 10
   deployment_label_key:
     description:
-      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment), where the cluster
-        adds a label of its own.
+      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment) and
+        O(kind=DeploymentConfig), where the cluster adds a label of its own.
     type: str
     default: kubernetes.io/deployment
   max_surge:

@@ -43,7 +43,7 @@ options:
     description:
       - The kind of the controllers.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig]
     default: ReplicationController
 seealso:
   - module: baton.kubernetes.rolling_update

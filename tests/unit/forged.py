@@ -83,8 +83,8 @@ def documents(key: str) -> list[str]:
 
 
 #: Those that are read as labels.
-LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
-          *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
+LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, marks.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE,
+          gitops.MANAGED_BY, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
 _OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
 #: By key of an annotation or label.
@@ -104,6 +104,12 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.HASH_LABEL: HOSTILE,
     marks.REVISION: HOSTILE,
     marks.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),
+    marks.HELD: ("true", *HOSTILE),
+    marks.ROLLOUT_OF: HOSTILE,
+    marks.ROLLOUT_NUMBER: HOSTILE,
+    marks.ROLLOUT_NAME: HOSTILE,
+    marks.ROLLOUT_PHASE: ("Complete", "Failed", *HOSTILE),
+    marks.ROLLOUT_LABEL: HOSTILE,
     marks.HOLDER: ("boot.1/1/0/x", "/1/2/3", "///", "boot/1/2/3/4", *HOSTILE),
     marks.KUBECTL_NEXT: HOSTILE,
     marks.KUBECTL_SOURCE: (*(f"{name}:0123" for name in NAMES), *HOSTILE),
@@ -165,6 +171,11 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
             "spec.containers.readinessProbe.tcpSocket.port": TEXTS, "spec.containers.readinessProbe.grpc.port": _COUNTS,
             "spec.containers.readinessProbe.exec.command": (list(TEXTS),), "metadata.namespace": ("default",),
             "metadata.deletionGracePeriodSeconds": (0,)},
+    "DeploymentConfig": {"spec.triggers.type": ("ImageChange", *TEXTS), "spec.triggers.imageChangeParams.from.name": TEXTS,
+                         "spec.triggers.imageChangeParams.containerNames": (list(TEXTS),), "spec.test": (True,),
+                         "spec.triggers.imageChangeParams.automatic": (True,), "spec.strategy.type": TEXTS,
+                         "spec.strategy.customParams.image": TEXTS, "spec.strategy.rollingParams.timeoutSeconds": _COUNTS,
+                         "spec.revisionHistoryLimit": _COUNTS, "status.latestVersion": _COUNTS},
     "HorizontalPodAutoscaler": {"spec.scaleTargetRef.kind": ("ReplicationController",), "spec.scaleTargetRef.name": NAMES,
                                 "spec.scaleTargetRef.apiVersion": ("v1", "x/y/z"), "spec.minReplicas": (1, 1000),
                                 "spec.behavior": ({},), "spec.maxReplicas": (1, 2**31 - 1),

@@ -294,7 +294,7 @@ def _deed(write: Write) -> str:
     paths = {operation["path"] for operation in t.cast(Patch, write).operations if operation["op"] != "test"}
     deeds = {"/spec/template": "the change of its template", "/spec/selector": "the change of its selector",
              "/spec/replicas": "the change of its size", "/spec/template/spec/priorityClassName": "the opening of its template",
-             "/spec/strategy": "the change of its strategy"}
+             "/spec/strategy": "the change of its strategy", "/spec/paused": "pausing or resuming it"}
     return next((deed for path, deed in deeds.items() if path in paths), "the change of its annotations")
 
 

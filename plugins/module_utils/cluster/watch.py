@@ -133,6 +133,9 @@ class Cache:
         try:
             items, version = self._http.pages(self.path, {})
         except Refused as refused:
+            if refused.status == 404:
+                raise RolloutError(f"this cluster has no API {self._kind.api_version}, so there are no {self._kind}s in it",
+                                   where=refused.server, next_command="check context, kubeconfig and kind") from refused
             raise refused.as_error(self.where()) from refused
         self._heard_at = time.monotonic()
         known = {item["metadata"]["name"]: item for item in items}

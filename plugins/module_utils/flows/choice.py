@@ -16,10 +16,10 @@ from .flow import Flow
 
 def choose(request: Request) -> Flow:
     """The flow that carries out the request."""
-    if request.state is State.MIGRATED:
+    if request.state is State.MIGRATED or request.kind is Kind.DEPLOYMENT_CONFIG:
         from .migration.look import MigrationFlow
 
-        return MigrationFlow()
+        return MigrationFlow(request.kind)
     if request.kind is Kind.DEPLOYMENT:
         from .deployment.look import DeploymentFlow
 

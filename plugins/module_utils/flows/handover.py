@@ -152,10 +152,10 @@ def finish(request: Request, seen: Observed) -> Decision:
 
 
 def hand_over(pods: tuple[Pod, ...] | None, giver: Controller, taker: Controller,
-              labels: t.Mapping[str, str] | None = None) -> Decision | None:
+              labels: t.Mapping[str, str | None] | None = None) -> Decision | None:
     """| closed | closed | pods are next's | hand over: each by one patch | None when a list shows none.
 
-    labels are put on each pod in the same patch.
+    labels are put on each pod in the same patch; those without a value are taken from it.
     """
     if not (giver.is_observed and taker.is_observed):
         return Wait(f"the controller manager sees {taker.name} and {giver.name}")
@@ -165,7 +165,7 @@ def hand_over(pods: tuple[Pod, ...] | None, giver: Controller, taker: Controller
 
 
 def give(pods: tuple[Pod, ...], giver_uid: str, giver_name: str, taker: Controller,
-         labels: t.Mapping[str, str] | None = None) -> Step | None:
+         labels: t.Mapping[str, str | None] | None = None) -> Step | None:
     """The patches of the pods that the giver has; None where it has none."""
     theirs = tuple(pod for pod in pods if pod.owner == giver_uid)
     if not theirs:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import enum
 
+from . import marks
+
 
 class Word(str, enum.Enum):
     """One of a few texts, which is used as that text. Python's own StrEnum is younger than the Pythons that are supported."""
@@ -25,11 +27,12 @@ class Kind(Word):
     REPLICATION_CONTROLLER = "ReplicationController"
     DEPLOYMENT = "Deployment"
     REPLICA_SET = "ReplicaSet"
+    DEPLOYMENT_CONFIG = "DeploymentConfig"
 
     @property
     def group(self) -> str:
         """The API group; "" is the core group."""
-        return "" if self is Kind.REPLICATION_CONTROLLER else "apps"
+        return {Kind.REPLICATION_CONTROLLER: "", Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}.get(self, "apps")
 
     @property
     def api_version(self) -> str:
@@ -43,7 +46,8 @@ class Kind(Word):
     @property
     def short(self) -> str:
         """The word that people give to kubectl."""
-        return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment"}[self]
+        return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment",
+                Kind.DEPLOYMENT_CONFIG: "dc"}[self]
 
     @property
     def is_made_by_others(self) -> bool:
@@ -63,20 +67,30 @@ class Kind(Word):
     @property
     def is_stepped_by_server(self) -> bool:
         """Whether the server's own controller changes the sizes: the object stays the same one, and has no successor."""
-        return self is Kind.DEPLOYMENT
+        return self in (Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG)
+
+    @property
+    def server_label(self) -> str:
+        """The label by which the server's own controller tells pods of one template from those of another; "" where it has none."""
+        return {Kind.DEPLOYMENT: marks.HASH_LABEL, Kind.DEPLOYMENT_CONFIG: marks.ROLLOUT_LABEL}.get(self, "")
 
     @property
     def may_be_migrated(self) -> bool:
         """Whether its pods can be given to a Deployment."""
-        return self is Kind.REPLICATION_CONTROLLER
+        return self is Kind.REPLICATION_CONTROLLER or self.may_only_be_migrated
+
+    @property
+    def may_only_be_migrated(self) -> bool:
+        """Whether nothing else can be done with it here: the cluster's own tools roll it."""
+        return self is Kind.DEPLOYMENT_CONFIG
 
     def labels(self, selector: dict) -> dict | None:
         """The labels that a manifest's selector asks for; None where it has none."""
-        return selector if self is Kind.REPLICATION_CONTROLLER else selector.get("matchLabels")
+        return selector if self in _SELECT_BY_LABELS else selector.get("matchLabels")
 
     def selector(self, labels: dict[str, str]) -> dict:
         """What asks for these labels, as a manifest has it."""
-        return labels if self is Kind.REPLICATION_CONTROLLER else {"matchLabels": labels}
+        return labels if self in _SELECT_BY_LABELS else {"matchLabels": labels}
 
     def collection(self, namespace: str) -> str:
         """The path of all of a namespace."""
@@ -85,7 +99,9 @@ class Kind(Word):
 
 
 #: Those that the user may name.
-ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT)
+ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG)
+#: Those whose selector is a mapping of labels, and nothing more.
+_SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 
 
 class State(Word):

@@ -51,13 +51,23 @@ REVISION = "deployment.kubernetes.io/revision"
 #: On a ReplicaSet of a Deployment: the numbers that its template had before it came back. The server writes both on ReplicaSets,
 #: and does not copy them from the Deployment's annotations, as it does all others.
 FORMER_REVISIONS = "deployment.kubernetes.io/revision-history"
+#: On a DeploymentConfig: its migration has paused it, and to roll that back is to let it go on.
+HELD = "baton.kubernetes/paused-for-migration"
 #: On the Lease: the process that holds it, for others on the same machine.
 HOLDER = "baton.kubernetes/holder"
 
 #: Gone when an update has ended.
 MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
 #: Never copied from one controller to the other.
-NOT_COPIED = (*MARKS, LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration")
+NOT_COPIED = (*MARKS, LAST_ROLLOUT, HELD, "kubectl.kubernetes.io/last-applied-configuration")
+
+#: What OpenShift writes on the ReplicationController of a rollout, and on its pods: of which DeploymentConfig it is, which one, and
+#: how far it has got. On the pods there is a label with the ReplicationController's name, too.
+ROLLOUT_OF = "openshift.io/deployment-config.name"
+ROLLOUT_NUMBER = "openshift.io/deployment-config.latest-version"
+ROLLOUT_PHASE = "openshift.io/deployment.phase"
+ROLLOUT_NAME = "openshift.io/deployment.name"
+ROLLOUT_LABEL = "deployment"
 
 #: What `kubectl rolling-update` (before 1.18) leaves on the old and on the new controller when it is interrupted.
 KUBECTL_NEXT = "kubectl.kubernetes.io/next-controller-id"
@@ -304,6 +314,16 @@ def keep_revision(it: Revision, owner_uid: str) -> tuple[Json, Json]:
     return metadata, {"template": _as_text(it.template)}
 
 
+def is_held(annotations: Annotations) -> bool:
+    """Whether a DeploymentConfig was paused by its migration, and not by anybody before."""
+    return annotations.get(HELD) == "true"
+
+
+def rollout_phase(annotations: Annotations) -> str:
+    """How far the rollout of a DeploymentConfig has got that a ReplicationController stands for."""
+    return annotations.get(ROLLOUT_PHASE, "")
+
+
 def kept_controller(item: Json) -> Kept | None:
     """What the ControllerRevision of a migration keeps; None where any part of it is not what it should be."""
     data = fields.mapping(item, "data")
@@ -311,7 +331,7 @@ def kept_controller(item: Json) -> Kept | None:
     template = fields.mapping(spec, "template")
     containers = fields.values(fields.mapping(template, "spec"), "containers")
     is_whole = (data.keys() == {"hash", "uid", "manifest"} and bool(data["uid"]) and _is_text(data["uid"])
-                and isinstance(data["hash"], str) and is_label_value(data["hash"])
+                and isinstance(data["hash"], str) and is_label_value(data["hash"]) and is_name(fields.text(metadata, "name"))
                 and all(_are_texts(metadata.get(field)) for field in ("labels", "annotations"))
                 and bool(spec.get("selector")) and _are_texts(spec["selector"])
                 and _is_size(spec.get("replicas")) and _is_size(spec.get("minReadySeconds"))

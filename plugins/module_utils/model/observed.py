@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from . import identity, marks
-from .fields import Json, objects, text, told
+from .fields import Json, mapping, number, objects, text, told
 from .kinds import Kind
 from .marks import Revision
 from .request import Request
@@ -241,6 +241,41 @@ class Deployment(Controller):
         return self.replicas if self.rollout and self.rollout.is_back else 0
 
 
+@dataclasses.dataclass(frozen=True)
+class DeploymentConfig(Controller):
+    """OpenShift's: each of its rollouts is a ReplicationController that it makes and, unless it is paused, sizes."""
+
+    #: As the API server shows it.
+    spec: Json
+    #: The number of its newest rollout, which may not have begun; 0 before the first.
+    latest: int
+
+    #: What stands for a pod template that is not there.
+    NONE: t.ClassVar[Json] = {"spec": {"containers": []}}
+
+    @classmethod
+    def from_api(cls, item: Json, kind: Kind | None = None) -> DeploymentConfig:
+        spec = mapping(item, "spec")
+        whole = {**item, "spec": {**spec, "template": mapping(spec, "template") if mapping(spec, "template", "spec") else cls.NONE}}
+        return cls(**vars(Controller.from_api(whole, Kind.DEPLOYMENT_CONFIG)), spec=spec,
+                   latest=number(item.get("status"), "latestVersion"))
+
+    @property
+    def is_paused(self) -> bool:
+        return bool(self.spec.get("paused"))
+
+    @property
+    def is_held(self) -> bool:
+        """It was paused by its migration."""
+        return self.is_paused and marks.is_held(self.annotations)
+
+    def number_of(self, controller: Controller) -> int:
+        """Which of its rollouts that is; 0 for none. Who may annotate a controller changes neither its name nor its owner."""
+        number_ = controller.name.removeprefix(f"{self.name}-")
+        is_one = controller.owner_uid == self.uid and number_ != controller.name and number_.isdecimal() and len(number_) < 10
+        return int(number_) if is_one and int(number_) <= self.latest else 0
+
+
 class Pod(t.NamedTuple):
     """A pod that has neither ended nor is about to, as far as a handover is concerned."""
 
@@ -296,7 +331,7 @@ class Observed:
 
 
 #: What has more to tell than its pods.
-_CLASSES: dict[Kind, type[Controller]] = {Kind.DEPLOYMENT: Deployment}
+_CLASSES: dict[Kind, type[Controller]] = {Kind.DEPLOYMENT: Deployment, Kind.DEPLOYMENT_CONFIG: DeploymentConfig}
 
 
 def parse(kind: Kind, item: Json) -> Controller:

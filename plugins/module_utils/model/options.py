@@ -93,7 +93,7 @@ def request_from(params: Json) -> Request:
         images=_images(given),
         definition=definition,
         releases_owner=given.get("release_owner", Request.releases_owner),
-        label_key=_label_key(params.get("deployment_label_key")) if not kind.is_stepped_by_server else marks.HASH_LABEL,
+        label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
         gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
         rolls_back=given.get("on_failure") == "rollback",
         **{option: given[option] for option in _TAKEN if option in given},
@@ -105,6 +105,9 @@ def request_from(params: Json) -> Request:
 
 def _refuse_contradictions(state: State, kind: Kind, given: Json) -> None:
     """Refuse options that ask for nothing, or for more than one thing."""
+    if kind.may_only_be_migrated and not (state.migrates or (state.undoes and "to_revision" not in given)):
+        raise RolloutError(f"a {kind} can only be migrated here: use state=migrated with to_kind={Kind.DEPLOYMENT} and update the "
+                           f"Deployment then, or use oc rollout and oc rollback")
     changes = [option for option in CHANGES if option in given]
     if state.changes_template and not changes:
         raise RolloutError("nothing to update: give one of image, images, template, definition or src")
@@ -143,16 +146,19 @@ def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence
     if "to_kind" not in given:
         raise RolloutError(f"state=migrated needs to_kind={Kind.DEPLOYMENT}")
     if not kind.may_be_migrated:
-        raise RolloutError(f"state=migrated only works for a {Kind.REPLICATION_CONTROLLER}, not for a {kind}")
+        raise RolloutError(f"state=migrated only works for a {Kind.REPLICATION_CONTROLLER} or a {Kind.DEPLOYMENT_CONFIG}, "
+                           f"not for a {kind}")
+    if kind.may_only_be_migrated and given.get("release_owner"):
+        raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated itself: leave it out")
     if changes:
         raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
 
 
-def _refuse_for_deployment(name: str, given: Json, definition: Json | None) -> None:
+def _refuse_for_deployment(name: str, kind: Kind, given: Json, definition: Json | None) -> None:
     """Refuse what a Deployment cannot do: its pods are another ReplicaSet's, and the server's controller changes the sizes."""
     for option in NOT_OF_DEPLOYMENTS:
         if given.get(option):
-            raise RolloutError(f"{option} cannot be used with kind=Deployment, because the cluster takes the steps: "
+            raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster takes the steps: "
                                f"leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
     if defined_name != name:
@@ -162,7 +168,7 @@ def _refuse_for_deployment(name: str, given: Json, definition: Json | None) -> N
 def _next_name(name: str, given: Json, kind: Kind, definition: Json | None) -> str | None:
     """The user's name for the successor, from the option or the definition."""
     if kind.is_stepped_by_server:
-        _refuse_for_deployment(name, given, definition)
+        _refuse_for_deployment(name, kind, given, definition)
         return None
     next_name = given.get("next_name")
     defined_name = definition["metadata"].get("name") if definition else None

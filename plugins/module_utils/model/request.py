@@ -86,6 +86,11 @@ class Request:
         return shell.kubectl(self.connection, self.namespace)
 
     @property
+    def oc(self) -> str:
+        """The same for what only OpenShift's client can do, which takes the same flags."""
+        return f"oc{self.kubectl.removeprefix('kubectl')}"
+
+    @property
     def kubectl_of_cluster(self) -> str:
         """What a command for what is in no namespace begins with."""
         return shell.kubectl(self.connection)

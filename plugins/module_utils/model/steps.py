@@ -93,8 +93,8 @@ class HandOver:
     giver: str
     #: The owner reference of the one that they get.
     taker: Json
-    #: Put on each pod in the same patch.
-    labels: t.Mapping[str, str]
+    #: Put on each pod in the same patch, or taken from it where the value is None.
+    labels: t.Mapping[str, str | None]
 
     kind: t.ClassVar[str] = "Pod"
 
@@ -108,7 +108,9 @@ class HandOver:
 
     def _patch(self, pod: Pod) -> Patch:
         reference = f"/metadata/ownerReferences/{pod.position}"
-        labels = (put(f"/metadata/labels/{pointer(key)}", value) for key, value in self.labels.items())
+        labels = (put(f"/metadata/labels/{pointer(key)}", value) if value is not None
+                  else {"op": "remove", "path": f"/metadata/labels/{pointer(key)}"}
+                  for key, value in self.labels.items() if value is not None or key in pod.labels)
         return Patch(pod.name, (test("/metadata/uid", pod.uid), test(f"{reference}/uid", self.giver), *labels,
                                 {"op": "replace", "path": reference, "value": self.taker}), self.kind)
 

@@ -11,35 +11,46 @@ import typing as t
 
 from ...model import budgets, identity
 from ...model.errors import RolloutError
-from ...model.kinds import Kind
+from ...model.kinds import Kind, State
 from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import Create, Decision
 from ...model.template import same_template
 from .. import autoscaler, handover
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
+from .deployment_config import lost
 from .find import MigrationObserved, find
-from .planner import creations, plan
+from .manifests import creations
+from .planner import plan
 
 
 class MigrationFlow(Flow):
-    """Pods that change from a ReplicationController to a Deployment's ReplicaSet."""
+    """Pods that change from a ReplicationController, which may be a DeploymentConfig's, to a Deployment's ReplicaSet."""
 
-    watches = (Kind.REPLICATION_CONTROLLER,)
     makes_pods = False
 
+    def __init__(self, kind: Kind) -> None:
+        """kind: the one that the user names."""
+        self.watches = tuple(dict.fromkeys((kind, Kind.REPLICATION_CONTROLLER)))
+
     def needs(self, request: Request) -> tuple[Rule, ...]:
-        return (every_verb(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
+        own: tuple[Rule, ...] = ()
+        if request.kind is Kind.DEPLOYMENT_CONFIG:
+            own = ((request.kind.group, request.kind.resource, ("get", "list", "watch", "patch", "delete")),
+                   ("apps", "replicasets", ("delete",)))
+        return (*own, every_verb(Kind.REPLICATION_CONTROLLER), *handover.NEEDS,
                 ("apps", "controllerrevisions", ("get", "create", "delete")), ("apps", "replicasets", ("get", "create", "patch")),
                 ("apps", "deployments", ("get", "create", "patch")))
 
     def find(self, request: Request, cluster: Cluster) -> MigrationObserved:
-        return find(request, cluster.controllers().get(request.name), cluster)
+        return find(request, cluster)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
         seen = self.find(request, cluster)
-        if memory.has_begun and seen.controller and seen.kept is None:
-            for write in creations(request, seen.controller):
+        # While a DeploymentConfig comes to rest, nothing is created yet.
+        is_at_rest = seen.config is None or not seen.config.is_paused or seen.config.is_observed
+        if memory.has_begun and seen.controller and seen.kept is None and not request.undoes and is_at_rest:
+            for write in creations(request, seen, seen.controller):
                 _try(request, write, cluster)
         return dataclasses.replace(seen, now=memory.now)
 
@@ -47,32 +58,43 @@ class MigrationFlow(Flow):
         return plan(request, seen)
 
     def standing(self, request: Request, seen: Observed) -> Standing:
-        it = seen.primary
+        there = t.cast(MigrationObserved, seen)
+        it = there.primary
         if it is None:
             return Standing(None)
         goal = it.replicas if it.original is None else it.original
         surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
-        return Standing(it, old=Side.of(it), goal=goal, surge=surge, unavailable=unavailable, before=it.images, after=it.images,
-                        template=it.template, grows=it, progress=it.available)
+        return Standing(dataclasses.replace(it, name=request.name), old=Side.of(it), goal=goal, surge=surge,
+                        unavailable=unavailable, before=it.images, after=it.images, template=it.template, grows=it,
+                        progress=it.available, is_past_return=there.kept is not None and there.controller is None)
+
+    def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
+        if not seen.in_progress:
+            return None, None
+        return request.command(State.MIGRATED), request.command(State.ROLLED_BACK)
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        """What becomes of an autoscaler of the ReplicationController."""
+        """What of a DeploymentConfig is lost, and what becomes of an autoscaler."""
+        there = memory.seen
+        told = (lost(request, there.config, there.controller) if isinstance(there, MigrationObserved) and there.config
+                and there.controller and there.kept is None and not request.undoes else [])
         scaler = autoscaler.autoscaler_of(request, memory.autoscalers)
-        if scaler is None:
-            return []
+        if scaler is None or request.undoes:
+            return told
         name = scaler["metadata"]["name"]
         target = {"spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": request.name}}}
-        return [f"HorizontalPodAutoscaler {name} scales the ReplicationController {request.name}, which will no longer exist. "
+        return [*told, f"HorizontalPodAutoscaler {name} scales the {request.kind} {request.name}, which will no longer exist. "
                 f"After the migration: {request.kubectl} patch hpa {name} --type=merge -p '{identity.canonical(target)}'"]
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedMigration
 
-        return SimulatedMigration(real.items(), real.find, real.live_pods)
+        configs = real.items(Kind.DEPLOYMENT_CONFIG) if Kind.DEPLOYMENT_CONFIG in self.watches else None
+        return SimulatedMigration(real.items(Kind.REPLICATION_CONTROLLER), real.find, real.live_pods, configs)
 
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         there = t.cast(MigrationObserved, seen)
-        return there.controller if there.kept is None else None
+        return there.controller if there.kept is None and not request.undoes else None
 
 
 def _try(request: Request, write: Create, cluster: Cluster) -> None:

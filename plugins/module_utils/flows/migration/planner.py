@@ -18,28 +18,38 @@ from __future__ import annotations
 import typing as t
 
 from ...model import marks
-from ...model.errors import NoSuchController, RolloutError
-from ...model.fields import Json
-from ...model.kinds import Kind
+from ...model.errors import NoSuchController, RolloutError, either
+from ...model.kinds import State
 from ...model.marks import Kept
-from ...model.observed import Controller, Observed, revision_of
+from ...model.observed import Controller, DeploymentConfig, Observed, revision_of
 from ...model.request import Request
 from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, scale, test
-from ...model.template import same_template, with_label
 from .. import handover
-from .find import MigrationObserved, hash_of, kept_name, template_of
+from .back import pause, plan_back
+from .deployment_config import active, rolling
+from .find import MigrationObserved, kept_name
+from .manifests import deployment_of, forget, images, is_of, is_ours, kept_of, replica_set_of, taken
 
 
 def plan(request: Request, seen: Observed) -> Decision:
     """The next step, or what to wait for, or the end. Raises RolloutError."""
     there = t.cast(MigrationObserved, seen)
-    primary, kept = there.controller, there.kept
+    if request.undoes:
+        return plan_back(request, there)
+    primary, kept, config = there.controller, there.kept, there.config
+    if kept is None:
+        if config is None and primary is None and there.deployment:
+            # | - | - | a Deployment | done, unchanged |
+            return Done(f"{request.name} is already a Deployment")
+        _refuse_to_begin(request, there)
+    if config and (decision := _hold(request, there, config)):
+        return decision
     if kept is None:
         return _begin(request, there)
     # | any | yes | another ReplicaSet or Deployment of these names | error |
     for other in (there.replica_set, there.deployment):
-        if other and not _is_ours(request, other, there, kept):
-            raise _taken(request, other)
+        if other and not is_ours(request, other, there, kept):
+            raise taken(request, other)
     if primary:
         return _take_over(request, primary, there, kept)
     # | gone | yes | - | create the ReplicaSet, closed |
@@ -48,27 +58,32 @@ def plan(request: Request, seen: Observed) -> Decision:
     return _become_deployment(request, there, there.replica_set, kept)
 
 
-def _begin(request: Request, there: MigrationObserved) -> Decision:
-    primary = there.controller
+def _refuse_to_begin(request: Request, there: MigrationObserved) -> None:
     # | foo | kept | ReplicaSet, Deployment | step |
-    # | - | - | a Deployment | done, unchanged |
-    if primary is None and there.deployment:
-        return Done(f"{request.name} is already a Deployment")
     # | - | - | - | error: no such controller |
-    if primary is None:
+    primary, config = there.controller, there.config
+    if primary is None and config is None:
         raise NoSuchController(f"there is no such {request.kind}", where=request.where)
+    if config and not config.is_held:
+        _refuse_rollouts(request, there, config)
+    if primary is None:
+        return
     # | yes | - | an update is in progress, it goes, it is another object's, or one of these names is taken | error |
     if primary.is_marked:
         raise RolloutError("an update is in progress: finish it or roll it back first", where=request.where)
     if primary.is_deleting:
         raise RolloutError("it is being deleted", where=request.where)
-    if primary.owner and not request.releases_owner:
+    if primary.owner and config is None and not request.releases_owner:
         raise RolloutError(f"it is controlled by {primary.owner}, which would create another one", where=request.where,
                            next_command=f"stop {primary.owner} first (docs/migration.md); then add release_owner=true")
-    for taken in filter(None, (there.deployment, there.replica_set)):
-        raise _taken(request, taken)
+    for other in filter(None, (there.deployment, there.replica_set)):
+        raise taken(request, other)
+
+
+def _begin(request: Request, there: MigrationObserved) -> Decision:
     # | yes | - | - | keep what it is |
-    manifest = _kept(request, primary)
+    primary = t.cast(Controller, there.controller)
+    manifest = kept_of(request, primary, there.config)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=primary.images)
 
 
@@ -84,18 +99,18 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
     replica_set = there.replica_set
     # | yes | of something else | - | begin anew: what is kept cannot be changed |
     if replica_set is None:
-        if _kept(request, primary)["data"] != kept:
-            return _forget(request, "it has changed since", is_last=False)
+        if kept_of(request, primary, there.config)["data"] != kept:
+            return forget(request, "it has changed since", is_last=False)
         if primary.is_deleting:
             return Wait(f"{primary.name} is gone")
         # | yes | yes | - | release it, on request |
-        if primary.owner:
+        if primary.owner and there.config is None:
             return Step(Action.ANNOTATE, primary.name, patch(primary, {"op": "remove", "path": "/metadata/ownerReferences"}),
                         before=primary.owner, after=f"released from {primary.owner}")
         # | yes | yes | - | create the ReplicaSet, closed |
         return _create_replica_set(request, kept)
     # | yes | of another template or selector | yes | error: whoever has written both must not get its pods |
-    if not _is_of(request, primary, kept):
+    if not is_of(request, primary, kept):
         raise RolloutError(
             f"its template or selector is not what the ControllerRevision {kept_name(request)} keeps for its migration",
             where=request.where, next_command=("give it back what it had, or look at what is kept:",
@@ -112,8 +127,8 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
 
 
 def _create_replica_set(request: Request, kept: Kept) -> Step:
-    manifest = _replica_set(request, kept)
-    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=_images(kept))
+    manifest = replica_set_of(request, kept)
+    return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=images(kept))
 
 
 def _become_deployment(request: Request, there: MigrationObserved, replica_set: Controller, kept: Kept) -> Decision:
@@ -122,7 +137,7 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
     if handover.is_closed(replica_set):
         # | gone | yes | closed, pods are the controller's still, which the garbage collector is about to delete | hand over |
         labels = {marks.HASH_LABEL: kept["hash"]}
-        left = handover.give(there.pods or (), kept["uid"], request.name, replica_set, labels)
+        left = handover.give(there.pods or (), kept["uid"], kept["manifest"]["metadata"]["name"], replica_set, labels)
         if left and replica_set.is_observed:
             return left
         # Whoever has deleted the controller in the middle has left pods that nothing selects: they are nobody's.
@@ -135,7 +150,7 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
     # | gone | yes | open, no Deployment | Deployment, paused |
     deployment = there.deployment
     if deployment is None:
-        return Step(Action.CREATE, request.name, Create(_deployment(request, there, kept)), after=_images(kept))
+        return Step(Action.CREATE, request.name, Create(deployment_of(request, there, kept)), after=images(kept))
     if replica_set.owner_uid != deployment.uid or not revision_of(replica_set):
         return Wait(f"the Deployment {deployment.name} has adopted the ReplicaSet {replica_set.name}")
     # | gone | yes | the ReplicaSet is the Deployment's | unpause |
@@ -144,104 +159,80 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
         return Step(Action.PACE, deployment.name, write, before="paused", after="no longer paused")
     if not (deployment.is_observed and deployment.updated == deployment.current == deployment.available == deployment.replicas):
         return Wait(f"{deployment.name} {deployment.available}/{deployment.replicas} available")
-    # | gone | yes | all is well | forget what it was |
-    return _forget(request, "the Deployment has all pods", is_last=True)
+    # | gone | yes | all is well | delete the DeploymentConfig, and then forget what it was |
+    if there.config and (decision := _leave(request, there, there.config)):
+        return decision
+    return forget(request, "the Deployment has all pods", is_last=True)
 
 
-def _is_of(request: Request, primary: Controller, kept: Kept) -> bool:
-    """Whether that is what is kept of the controller; it may be closed since, and of another size."""
-    spec = kept["manifest"]["spec"]
-    return primary.selector == spec["selector"] and _is_same(template_of(request, primary.template),
-                                                             template_of(request, spec["template"]))
+# A DeploymentConfig
 
 
-def _is_ours(request: Request, it: Controller, there: MigrationObserved, kept: Kept) -> bool:
-    """Whether a ReplicaSet or a Deployment is what this migration creates; what has adopted the ReplicaSet may be edited again."""
-    replica_set, deployment = there.replica_set, there.deployment
-    adopter = deployment.uid if deployment and there.controller is None else ""
-    manifest = _deployment(request, there, kept) if it is deployment else _replica_set(request, kept)
-    is_same = (it.selector == manifest["spec"]["selector"]["matchLabels"] and _is_same(it.template, manifest["spec"]["template"]))
-    if it is deployment:
-        return is_same or bool(replica_set and adopter and replica_set.owner_uid == adopter)
-    return is_same and it.owner_uid in ("", adopter)
+def _refuse_rollouts(request: Request, there: MigrationObserved, config: DeploymentConfig) -> None:
+    # | DeploymentConfig | kept | its rollouts | step |
+    # | goes | - | any | error |
+    if config.is_deleting:
+        raise RolloutError("it is being deleted", where=request.where)
+    # | yes | - | one is in progress | error |
+    if name := rolling(config, there.rollouts):
+        raise RolloutError(f"its rollout {name} is in progress", where=request.where,
+                           next_command=(*either(f"{request.oc} rollout status dc/{config.name}",
+                                                 f"{request.oc} rollout cancel dc/{config.name}"),
+                                         "then:", request.command()))
+    _refuse_others(request, there, config, f"{request.kubectl} scale rc {{}} --replicas=0")
 
 
-def _is_same(one: Json, other: Json) -> bool:
-    """Whether two templates are equal but for being closed."""
-    return same_template(handover.closed(one), handover.closed(other), "")
+def _refuse_others(request: Request, there: MigrationObserved, config: DeploymentConfig, command: str) -> None:
+    """Raise RolloutError where not exactly one of its rollouts has pods."""
+    rollout = active(config, there.rollouts)
+    # | yes | - | none is complete | error |
+    if rollout is None:
+        raise RolloutError("it has no complete rollout whose pods a Deployment could get", where=request.where,
+                           next_command=(f"{request.oc} rollout latest dc/{config.name}", "then:", request.command()))
+    # | yes | - | another one has pods | error |
+    for it in there.rollouts:
+        if it is not rollout and it.replicas:
+            raise RolloutError(f"{it.name} has pods as well as {rollout.name}, its newest complete rollout", where=request.where,
+                               next_command=(command.format(it.name), "then:", request.command()))
 
 
-def _taken(request: Request, it: Controller) -> RolloutError:
-    return RolloutError(f"a {it.kind} named {it.name} already exists and does not belong to this migration",
-                        where=request.where, next_command=f"{request.kubectl} get {it.kind.short} {it.name}")
+def _hold(request: Request, there: MigrationObserved, config: DeploymentConfig) -> Decision | None:
+    """It begins nothing and sizes nothing for as long as the migration lasts. None when that is so."""
+    if config.is_deleting:
+        return None
+    # | not paused | any | any | pause it |
+    if not config.is_paused:
+        return pause(config)
+    rollout = active(config, there.rollouts)
+    if there.kept:
+        # | paused | of another rollout, no ReplicaSet | any | begin anew: what is kept cannot be changed |
+        is_another = rollout and rollout.uid != there.kept["uid"] and there.replica_set is None
+        return forget(request, "there is another rollout since", is_last=False) if is_another else None
+    # | paused | - | its controller has not seen that | wait |
+    if not config.is_observed:
+        return Wait(f"OpenShift sees that {config.name} is paused")
+    # | paused | - | one has begun before that | wait |
+    if name := rolling(config, there.rollouts):
+        return Wait(f"the rollout {name} has ended")
+    _refuse_others(request, there, config, request.command(State.ROLLED_BACK))
+    # | paused | - | another one still has pods that go | wait |
+    for it in there.rollouts:
+        if it is not rollout and not it.is_empty:
+            return Wait(f"{it.name} {it.current} pods")
+    return None
 
 
-def _forget(request: Request, why: str, is_last: bool) -> Step:
-    name = kept_name(request)
-    return Step(Action.DELETE, name, Delete(name, {}, REVISION), after=why, is_last=is_last, is_end=is_last)
-
-
-# Manifests
-
-
-def creations(request: Request, primary: Controller) -> tuple[Create, Create]:
-    """What the migration will create, once nothing can be undone any more: it is tried before the first write."""
-    kept: Kept = _kept(request, primary)["data"]
-    there = MigrationObserved(primary, None)
-    return Create(_replica_set(request, kept)), Create(_deployment(request, there, kept))
-
-
-def _selector(request: Request, selector: Json) -> Json:
-    """Without the deployment label as well, unless there is nothing else."""
-    return {key: value for key, value in selector.items() if key != request.label_key} or selector
-
-
-def _kept(request: Request, primary: Controller) -> Json:
-    metadata = {"name": primary.name, "namespace": request.namespace, "labels": primary.labels, "annotations": primary.annotations}
-    spec = {"replicas": primary.replicas, "selector": primary.selector, "minReadySeconds": primary.min_ready_seconds,
-            "template": primary.template}
-    manifest = {"apiVersion": "v1", "kind": str(primary.kind), "metadata": metadata, "spec": spec}
-    return {
-        "apiVersion": "apps/v1", "kind": REVISION,
-        "metadata": {"name": kept_name(request), "namespace": request.namespace},
-        "revision": 1, "data": {"hash": hash_of(request, primary), "uid": primary.uid, "manifest": manifest},
-    }
-
-
-def _replica_set(request: Request, kept: Kept) -> Json:
-    spec = kept["manifest"]["spec"]
-    template = with_label(_whole_template(request, spec), marks.HASH_LABEL, kept["hash"])
-    return {
-        "apiVersion": "apps/v1", "kind": str(Kind.REPLICA_SET),
-        "metadata": {"name": f"{request.name}-{kept['hash']}", "namespace": request.namespace,
-                     "labels": template["metadata"]["labels"], "annotations": {}},
-        "spec": {"replicas": spec["replicas"], "minReadySeconds": spec["minReadySeconds"],
-                 "selector": {"matchLabels": {**_selector(request, spec["selector"]), marks.HASH_LABEL: kept["hash"]}},
-                 "template": handover.closed(template)},
-    }
-
-
-def _deployment(request: Request, there: MigrationObserved, kept: Kept) -> Json:
-    metadata, spec = kept["manifest"]["metadata"], kept["manifest"]["spec"]
-    annotations = {key: value for key, value in metadata["annotations"].items() if key not in marks.NOT_COPIED}
-    pace = {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
-    strategy = {"strategy": {"type": "RollingUpdate", "rollingUpdate": pace}} if request.gives_strategy else {}
-    size = there.replica_set.replicas if there.replica_set else spec["replicas"]
-    return {
-        "apiVersion": "apps/v1", "kind": str(Kind.DEPLOYMENT),
-        "metadata": {"name": request.name, "namespace": request.namespace, "annotations": annotations,
-                     "labels": {key: value for key, value in metadata["labels"].items() if key != request.label_key}},
-        "spec": {"replicas": size, "paused": True, "selector": {"matchLabels": _selector(request, spec["selector"])},
-                 "minReadySeconds": spec["minReadySeconds"], "progressDeadlineSeconds": 600 + spec["minReadySeconds"],
-                 "template": _whole_template(request, spec), **strategy},
-    }
-
-
-def _whole_template(request: Request, spec: Json) -> Json:
-    """The template, with the deployment label only where the selector has nothing else."""
-    template, value = template_of(request, spec["template"]), _selector(request, spec["selector"]).get(request.label_key)
-    return with_label(template, request.label_key, value) if value else template
-
-
-def _images(kept: Kept) -> dict[str, str]:
-    return {each["name"]: each.get("image", "") for each in kept["manifest"]["spec"]["template"]["spec"]["containers"]}
+def _leave(request: Request, there: MigrationObserved, config: DeploymentConfig) -> Decision:
+    """What is left of it goes: one after the other its ReplicationControllers, which are empty, and then itself."""
+    for it in there.rollouts:
+        # | paused | yes | one has pods, which would go with it | error |
+        if it.replicas:
+            raise RolloutError(f"{it.name}, which would be deleted with it, asks for {it.replicas} pods", where=request.where,
+                               next_command=(f"{request.kubectl} scale rc {it.name} --replicas=0", "then:", request.command()))
+        # | paused | yes | one is left, without pods | delete that |
+        return handover.delete_empty(it) if it.is_observed else Wait(f"the controller manager sees {it.name}")
+    # | paused | yes | none is left | delete the DeploymentConfig |
+    if config.is_deleting:
+        return Wait(f"{config.name} is gone")
+    write = Delete(config.name, {"uid": config.uid, "resourceVersion": config.resource_version}, config.kind)
+    return Step(Action.DELETE, config.name, write, after="the Deployment has all pods")

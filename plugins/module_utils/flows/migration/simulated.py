@@ -22,17 +22,19 @@ from ..flow import Model
 
 
 class SimulatedMigration(Model):
-    """One ReplicationController with its pods, and what becomes of them."""
+    """ReplicationControllers with their pods, and what becomes of them; configs are the DeploymentConfigs that they are of."""
 
     def __init__(self, controllers: t.Iterable[Json], find: t.Callable[[str, str], Json | None],
-                 pods: t.Callable[[Json], tuple[Pod, ...]]) -> None:
+                 pods: t.Callable[[Json], tuple[Pod, ...]], configs: t.Iterable[Json] | None = None) -> None:
         self._real_find, self._real_pods = find, pods
+        self._kind = Kind.REPLICATION_CONTROLLER if configs is None else Kind.DEPLOYMENT_CONFIG
+        followed = {Kind.REPLICATION_CONTROLLER: controllers, Kind.DEPLOYMENT_CONFIG: configs or ()}
         self._items: dict[tuple[str, str], Json | None] = {
-            (Kind.REPLICATION_CONTROLLER, item["metadata"]["name"]): item for item in controllers}
+            (kind, item["metadata"]["name"]): item for kind, items in followed.items() for item in items}
         self._pods: tuple[Pod, ...] | None = None
 
     def controllers(self, kind: Kind | None = None) -> dict[str, Controller]:
-        wanted = kind or Kind.REPLICATION_CONTROLLER
+        wanted = kind or self._kind
         return {name: parse(wanted, item) for (each, name), item in self._items.items() if item and each == wanted}
 
     def find(self, kind: str, name: str) -> Json | None:
@@ -55,7 +57,7 @@ class SimulatedMigration(Model):
         """Carry out a write; False when what it assumes does not hold."""
         if isinstance(write, HandOver):
             names = {pod.name for pod in write.pods}
-            self._pods = tuple(pod._replace(owner=write.taker["uid"], labels={**pod.labels, **write.labels})
+            self._pods = tuple(pod._replace(owner=write.taker["uid"], labels=_labelled(pod.labels, write.labels))
                                if pod.name in names else pod for pod in self._pods or ())
             self._count()
             return True
@@ -91,6 +93,10 @@ class SimulatedMigration(Model):
                 if kind == Kind.REPLICA_SET and there:
                     self._items[kind, name] = _adopted(there, item)
         return item
+
+
+def _labelled(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
+    return {key: value for key, value in {**labels, **changes}.items() if value is not None}
 
 
 def _adopted(replica_set: Json, deployment: Json) -> Json:

@@ -36,7 +36,7 @@ class World:
         self.cluster = SimulatedMigration(items or [rc(replicas=2)], lambda kind, name: objects.get(kind), lambda selector: pods)
 
     def decide(self, request=MIGRATE):
-        return plan(request, find(request, self.cluster.controllers().get("foo"), self.cluster))
+        return plan(request, find(request, self.cluster))
 
     def go(self, steps=100, request=MIGRATE):
         """That many steps, or all; what they were."""

@@ -1,0 +1,354 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The rows of a migration that a DeploymentConfig adds, there and back, and what is said of what it loses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+
+import pytest
+from builders import plan, rc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import find
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done, Step, Wait
+
+MIGRATE = request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated", "to_kind": "Deployment"})
+BACK = dataclasses.replace(MIGRATE, state=State.ROLLED_BACK)
+THERE = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
+         "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment"]
+ALL = ["pace DeploymentConfig", *THERE, "delete DeploymentConfig", "delete ControllerRevision"]
+UID = "uid of the config"
+
+
+def config(latest=1, annotations=None, metadata=None, **spec):
+    template = rc()["spec"]["template"]
+    return {"kind": "DeploymentConfig",
+            "metadata": {"name": "foo", "uid": UID, "resourceVersion": "7", "generation": 1, "labels": {"app": "foo"},
+                         "annotations": annotations or {}, **(metadata or {})},
+            "spec": {"replicas": 2, "selector": {"app": "foo"}, "template": template, "triggers": [{"type": "ConfigChange"}],
+                     "strategy": {"type": "Rolling"}, **spec},
+            "status": {"latestVersion": latest, "observedGeneration": 1}}
+
+
+def rollout(number=1, replicas=2, phase="Complete", **more):
+    name = f"foo-{number}"
+    item = rc(name, replicas, **{"annotations": {marks.ROLLOUT_PHASE: phase}, "ownerReferences": [
+        {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}], **more})
+    labels = {"app": "foo", "deploymentconfig": "foo", "deployment": name}
+    item["spec"]["selector"] = labels
+    item["spec"]["template"]["metadata"] = {"labels": labels, "annotations": {
+        "note": "x", marks.ROLLOUT_OF: "foo", marks.ROLLOUT_NAME: name, marks.ROLLOUT_NUMBER: str(number)}}
+    return item
+
+
+class World:
+    def __init__(self, item=None, *rollouts, found=lambda kind, name: None):
+        rollouts = rollouts or (rollout(),)
+        labels = rollouts[0]["spec"]["selector"]
+        pods = tuple(Pod(name, f"uid of {name}", labels, f"uid of {rollouts[0]['metadata']['name']}") for name in ("a", "b"))
+        self.cluster = SimulatedMigration(rollouts, found, lambda selector: pods, [config() if item is None else item])
+
+    def observe(self, request=MIGRATE):
+        return find(request, self.cluster)
+
+    def decide(self, request=MIGRATE):
+        return plan(request, self.observe(request))
+
+    def go(self, steps=100, request=MIGRATE):
+        done = []
+        while len(done) < steps and isinstance(decision := self.decide(request), Step):
+            assert self.cluster.write(decision.write)
+            done.append(f"{decision.action} {decision.write.kind}")
+            if decision.is_last:
+                break
+        return done
+
+    def becomes(self, kind, name="foo", **fields):
+        item = self.cluster._items[kind, name]
+        self.cluster._items[kind, name] = {**item, **{field: {**item[field], **value} for field, value in fields.items()}}
+
+    @property
+    def owners(self):
+        return {pod.owner for pod in self.cluster.live_pods({})}
+
+
+def test_all_steps_in_their_order():
+    world = World()
+    assert world.go() == ALL
+    assert world.decide() == Done("foo is already a Deployment") and not world.cluster.controllers()
+
+
+def test_what_the_deployment_is_made_of():
+    item = config(annotations={"note": "y", "kubectl.kubernetes.io/last-applied-configuration": "{}"}, revisionHistoryLimit=3,
+                  metadata={"labels": {"app": "foo", "deployment": "mine"}}, minReadySeconds=5,
+                  strategy={"type": "Rolling", "rollingParams": {"maxSurge": "10%", "maxUnavailable": 0, "timeoutSeconds": 100}})
+    world = World(item)
+    world.go()
+    it = world.cluster.find("Deployment", "foo")
+    assert it["metadata"]["labels"] == item["metadata"]["labels"] and it["metadata"]["annotations"] == {"note": "y"}
+    spec = it["spec"]
+    assert spec["selector"] == {"matchLabels": {"app": "foo", "deploymentconfig": "foo"}}
+    assert spec["template"]["metadata"] == {"labels": {"app": "foo", "deploymentconfig": "foo"}, "annotations": {"note": "x"}}
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "10%", "maxUnavailable": 0}}
+    assert (spec["progressDeadlineSeconds"], spec["revisionHistoryLimit"]) == (105, 3)
+
+
+@pytest.mark.parametrize("strategy, expected", [
+    ({"type": "Recreate"}, {"type": "Recreate"}), ({"type": "Custom"}, {"type": "RollingUpdate"}), ({}, {"type": "RollingUpdate"})])
+def test_its_strategy(strategy, expected):
+    world = World(config(strategy=strategy))
+    world.go()
+    assert world.cluster.find("Deployment", "foo")["spec"]["strategy"] == expected
+
+
+def test_sizes_of_the_task_come_before_the_strategy():
+    request = dataclasses.replace(request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated", "max_surge": "3",
+                                                "to_kind": "Deployment"}))
+    world = World(config(strategy={"type": "Recreate"}))
+    world.go(request=request)
+    assert world.cluster.find("Deployment", "foo")["spec"]["strategy"] == {
+        "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 3, "maxUnavailable": 0}}
+
+
+def test_the_newest_complete_rollout_has_the_pods_and_the_empty_ones_go_one_by_one():
+    world = World(config(latest=10), rollout(9), rollout(10, 0, "Failed"), rollout(2, 0), rollout(1, 0))
+    assert world.observe().controller.name == "foo-9"
+    assert world.go() == [*ALL[:-2], *["delete ReplicationController"] * 3, *ALL[-2:]]
+
+
+@pytest.mark.parametrize("item, rollouts, words", [
+    (config(metadata={"deletionTimestamp": "now"}), [rollout()], "it is being deleted"),
+    (config(latest=2), [rollout(1), rollout(2, 0, "Running")], "its rollout foo-2 is in progress"),
+    (config(latest=2), [rollout(1)], "its rollout foo-2 is in progress"),
+    (config(latest=2), [rollout(1), rollout(2, 1)], "foo-1 has pods as well as foo-2"),
+    (config(latest=1), [rollout(1, 0, "Failed")], "it has no complete rollout"),
+    (config(latest=0), [rollout(1)], "it has no complete rollout"),
+    (config(), [rollout(1, ownerReferences=[])], "its rollout foo-1 is in progress"),
+    (config(paused=True), [rollout(1, ownerReferences=[])], "it has no complete rollout"),
+    (config(paused=True), [rollout("1-x")], "it has no complete rollout"),
+], ids=["a deletion", "a rollout", "one that is about to begin", "pods of two", "none but a failed one", "a number of the future",
+        "no owner", "no owner, paused", "no number"])
+def test_what_is_refused_before_the_pause(item, rollouts, words):
+    with pytest.raises(RolloutError, match=words):
+        World(item, *rollouts).decide()
+
+
+def test_a_rollout_that_only_a_look_at_itself_shows_is_seen():
+    """News of the two kinds come on two ways."""
+    found = rollout(2, 0, "New")
+    world = World(config(latest=2, paused=True, annotations={marks.HELD: "true"}),
+                  found=lambda kind, name: found if name == "foo-2" else None)
+    assert world.decide() == Wait("the rollout foo-2 has ended")
+    found["metadata"]["ownerReferences"] = []
+    assert world.observe().rollouts[0].name == "foo-1"
+
+
+def test_nothing_is_kept_before_openshift_has_seen_the_pause():
+    world = World()
+    world.go(1)
+    world.becomes("DeploymentConfig", metadata={"generation": 2})
+    assert world.decide() == Wait("OpenShift sees that foo is paused")
+    world.becomes("DeploymentConfig", status={"observedGeneration": 2})
+    assert world.go(1) == ["create ControllerRevision"]
+
+
+def test_pods_of_an_old_rollout_that_go_are_waited_for():
+    world = World(config(latest=2), rollout(2), rollout(1, 0, current=1))
+    assert world.go() == ["pace DeploymentConfig"] and world.decide() == Wait("foo-1 1 pods")
+
+
+@pytest.mark.parametrize("steps", range(1, 7))
+def test_one_that_somebody_resumes_is_paused_again(steps):
+    world = World()
+    world.go(steps)
+    world.becomes("DeploymentConfig", spec={"paused": False})
+    assert world.go() == ["pace DeploymentConfig", *ALL[steps:]]
+
+
+def test_another_rollout_before_there_is_a_replica_set_is_taken_instead():
+    world = World(config(latest=2), rollout(1), rollout(2, 0, "Failed"))
+    world.go(2)
+    world.becomes("ReplicationController", "foo-2", metadata={"annotations": {marks.ROLLOUT_PHASE: "Complete"}},
+                  spec={"replicas": 2})
+    world.becomes("ReplicationController", "foo-1", spec={"replicas": 0}, status={"replicas": 0})
+    assert world.go(2) == ["delete ControllerRevision", "create ControllerRevision"]
+    assert world.cluster.find(REVISION, "foo-migration")["data"]["uid"] == "uid of foo-2"
+
+
+def test_an_old_rollout_that_somebody_has_scaled_stops_the_end():
+    world = World(config(latest=2), rollout(2), rollout(1, 0))
+    world.go(9)
+    world.becomes("ReplicationController", "foo-1", spec={"replicas": 1})
+    with pytest.raises(RolloutError, match="foo-1, which would be deleted with it, asks for 1 pods"):
+        world.decide()
+
+
+def test_its_deletion_names_the_version_that_was_seen():
+    world = World()
+    world.go(9)
+    assert world.decide().write.preconditions == {"uid": UID, "resourceVersion": "7"}
+
+
+def test_what_is_kept_of_another_name_is_not_readable():
+    world = World()
+    world.go(2)
+    kept = world.cluster.find(REVISION, "foo-migration")
+    for name in ("payments", "foo", "foo-x", "foo-1/../../x", ""):
+        forged = {**kept["data"]["manifest"], "metadata": {**kept["data"]["manifest"]["metadata"], "name": name}}
+        world.becomes(REVISION, "foo-migration", data={"manifest": forged})
+        with pytest.raises(RolloutError, match="is not readable as what a migration keeps of foo"):
+            world.observe()
+
+
+# Back
+
+
+@pytest.mark.parametrize("was_paused", [False, True])
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_back_from_each_step(steps, was_paused):
+    item = config(paused=was_paused)
+    world = World(item)
+    steps -= was_paused
+    world.go(steps)
+    if steps == 0:
+        return
+    back = world.go(request=BACK)
+    assert back[-1] == ("delete ControllerRevision" if was_paused else "pace DeploymentConfig")
+    assert world.cluster.controllers()["foo"].is_paused == was_paused and world.owners == {"uid of foo-1"}
+    template = world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]
+    assert template == rollout()["spec"]["template"] and world.cluster.find(REVISION, "foo-migration") is None
+    assert all(marks.HASH_LABEL not in pod.labels for pod in world.cluster.live_pods({}))
+    assert world.go() == (ALL[1:] if was_paused else ALL)
+
+
+def test_turned_round_at_each_step_back_it_arrives():
+    for steps in range(1, 6):
+        world = World()
+        world.go(5)
+        world.go(steps, BACK)
+        world.go()
+        assert world.decide() == Done("foo is already a Deployment") and not world.cluster.controllers()
+
+
+def test_the_replication_controller_is_opened_only_when_it_has_all_pods():
+    world = World()
+    world.go(5)
+    assert world.go(1, BACK) == ["hand over Pod"]
+    (name,) = [name for kind, name in world.cluster._items if kind == "ReplicaSet"]
+    world.becomes("ReplicaSet", name, status={"replicas": 1})
+    assert world.decide(BACK) == Wait(f"{name} 1 pods")
+    world.becomes("ReplicaSet", name, status={"replicas": 0})
+    world.becomes("ReplicationController", "foo-1", status={"replicas": 1})
+    assert world.decide(BACK) == Wait("foo-1 1/2 pods")
+    world.becomes("ReplicationController", "foo-1", status={"replicas": 2})
+    assert world.go(1, BACK) == ["restore ReplicationController"]
+
+
+def test_a_priority_class_comes_back():
+    item = rollout()
+    item["spec"]["template"]["spec"]["priorityClassName"] = "high"
+    world = World(None, item)
+    world.go(4)
+    assert world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == CLOSED
+    world.go(request=BACK)
+    assert world.cluster._items["ReplicationController", "foo-1"]["spec"]["template"]["spec"]["priorityClassName"] == "high"
+
+
+def test_nothing_to_go_back_from():
+    with pytest.raises(RolloutError, match="no migration of it is in progress"):
+        World().decide(BACK)
+    world = World()
+    world.go(6)
+    with pytest.raises(RolloutError, match="its pods are no longer a ReplicationController's"):
+        world.decide(BACK)
+    world.go()
+    with pytest.raises(NoSuchController, match="there is no such DeploymentConfig"):
+        world.decide(BACK)
+
+
+# What is said
+
+
+def warnings(item, *rollouts, request=MIGRATE, **memory):
+    return choose(request).warnings(request, Memory(seen=World(item, *rollouts).observe(request), **memory))
+
+
+def test_nothing_is_lost_of_a_plain_one():
+    assert warnings(config()) == []
+
+
+@pytest.mark.parametrize("item, words", [
+    (config(triggers=[]), "has no ConfigChange trigger"),
+    (config(test=True), "test: true has no counterpart"),
+    (config(paused=True), "kubectl -n default rollout pause deployment foo"),
+    (config(replicas=5), "foo asks for 5 replicas, and foo-1 for 2"),
+    (config(strategy={"rollingParams": {"pre": {"failurePolicy": "Abort"}}}), "the pre hook of foo will not run any more"),
+    (config(strategy={"type": "Recreate", "recreateParams": {"mid": {"x": 1}, "post": {"x": 1}}}), "the mid and post hooks of foo"),
+    (config(strategy={"type": "Custom", "customParams": {"image": "x"}}), "gets the strategy RollingUpdate"),
+    (config(strategy={"type": "Rolling", "rollingParams": {"updatePeriodSeconds": 1, "intervalSeconds": 9}, "resources": {}}),
+     "have no counterpart in a Deployment: intervalSeconds"),
+    (config(template=rc(image="myimage:v2")["spec"]["template"]), r"not rolled out \(myimage:v2\)"),
+])
+def test_each_loss_is_said(item, words):
+    (warning,) = warnings(item)
+    assert re.search(words, warning)
+
+
+def test_an_image_trigger_is_said_with_a_command_that_is_safe_to_paste():
+    trigger = {"type": "ImageChange", "imageChangeParams": {
+        "containerNames": ["web", "; id"], "from": {"name": "x:$(touch /tmp/forged)\x1b[1m"}}}
+    (warning,) = warnings(config(triggers=[{"type": "ConfigChange"}, trigger]))
+    assert "oc -n default set triggers deployment/foo '--from-image=default/x:$(touch /tmp/forged)" in warning
+    assert "'--containers=web,; id' --manual" in warning and "\x1b" not in warning
+
+
+def test_a_template_that_was_changed_and_not_rolled_out_is_found_as_openshift_finds_it():
+    then = config(template={**rc()["spec"]["template"], "metadata": {"creationTimestamp": None, "labels": {"app": "foo"}}})
+    annotation = {marks.ROLLOUT_PHASE: "Complete", "openshift.io/encoded-deployment-config": json.dumps(then)}
+    assert warnings(config(), rollout(annotations=annotation)) == []
+    changed = rc()["spec"]["template"]
+    changed["spec"]["hostNetwork"] = True
+    assert "was" not in warnings(config(template=changed), rollout(annotations=annotation))[0]
+    broken = {**annotation, "openshift.io/encoded-deployment-config": "[" * 100_000}
+    assert warnings(config(), rollout(annotations=broken)) == []
+
+
+def test_an_autoscaler_of_it_is_told_with_what_to_type():
+    scaler = {"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": {
+        "apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "name": "foo"}}}
+    (warning,) = warnings(config(), autoscalers=[scaler])
+    assert "HorizontalPodAutoscaler hpa scales the DeploymentConfig foo" in warning
+    assert warnings(config(triggers=[]), request=BACK, autoscalers=[scaler]) == []
+
+
+def test_where_it_stands_is_told_with_both_commands():
+    world, flow = World(), choose(BACK)
+    assert flow.commands(BACK, world.observe(BACK)) == (None, None)
+    world.go(3)
+    seen = world.observe(BACK)
+    resume, back = flow.commands(BACK, seen)
+    assert "kind=DeploymentConfig state=migrated to_kind=Deployment" in resume and "state=rolled_back" in back
+    assert "deployment_label_key" not in resume and flow.standing(BACK, seen).survivor.name == "foo"
+
+
+@pytest.mark.parametrize("params, words", [
+    ({"image": "x"}, "a DeploymentConfig can only be migrated here"), ({"state": "restarted"}, "can only be migrated here"),
+    ({"state": "rolled_back", "to_revision": 1}, "can only be migrated here"),
+    ({"state": "migrated", "to_kind": "Deployment", "release_owner": True}, "release_owner cannot be used with kind="),
+    ({"state": "migrated", "to_kind": "Deployment", "next_name": "x"}, "next_name cannot be used with kind=DeploymentConfig"),
+])
+def test_what_makes_no_sense_with_it(params, words):
+    with pytest.raises(RolloutError, match=words):
+        request_from({"name": "foo", "kind": "DeploymentConfig", **params})

@@ -32,7 +32,8 @@ class Kind(Word):
     @property
     def group(self) -> str:
         """The API group; "" is the core group."""
-        return {Kind.REPLICATION_CONTROLLER: "", Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}.get(self, "apps")
+        return {Kind.REPLICATION_CONTROLLER: "", Kind.REPLICA_SET: "apps", Kind.DEPLOYMENT: "apps",
+                Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}[self]
 
     @property
     def api_version(self) -> str:

@@ -57,13 +57,14 @@ NO = status(404)
 
 
 @pytest.mark.parametrize("answers, expected", [
-    ([shown(), NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
-    ([shown(), shown(), NO, NO], "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
-    ([NO, NO, NO, shown()], "there is a DaemonSet foo"),
-    ([NO, NO, NO, NO, NO], "there is no namespace default"),
-    ([NO, NO, NO, NO, shown()], ""),
-    ([status(403)] * 5, ""),
-], ids=["a Deployment", "its ReplicaSet too", "a DaemonSet", "no namespace", "nothing of that name", "nothing may be seen"])
+    ([shown(), NO, NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
+    ([NO, NO, shown(), NO, NO], "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
+    ([shown(), shown(), NO, NO, NO], "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
+    ([NO, NO, NO, NO, shown()], "there is a DaemonSet foo"),
+    ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
+    ([NO, NO, NO, NO, NO, shown()], ""),
+    ([status(403)] * 6, ""),
+], ids=["a Deployment", "a DeploymentConfig", "its ReplicaSet too", "a DaemonSet", "no namespace", "nothing of that name", "nothing may be seen"])
 def test_why_there_is_no_such_controller(known, api, answers, expected):
     api.answers += answers
 

@@ -233,7 +233,8 @@ def test_all_kinds_are_listed_at_once_the_one_that_the_user_names_first(both, ap
     assert both.kind is Kind.DEPLOYMENT
     assert [path for _method, path in api.sent] == [f"{APPS}/deployments?limit=500", f"{APPS}/replicasets?limit=500"]
     assert {kind: list(both.controllers(kind)) for kind in (None, *Kind)} == {
-        None: ["foo"], Kind.DEPLOYMENT: ["foo"], Kind.REPLICA_SET: ["foo-1"], Kind.REPLICATION_CONTROLLER: []}
+        None: ["foo"], Kind.DEPLOYMENT: ["foo"], Kind.REPLICA_SET: ["foo-1"], Kind.REPLICATION_CONTROLLER: [],
+        Kind.DEPLOYMENT_CONFIG: []}
     assert [both.items(kind) for kind in (None, Kind.REPLICA_SET, Kind.REPLICATION_CONTROLLER)] == [[DEPLOYMENT], [SET], []]
     assert len(api.sent) == 2
 

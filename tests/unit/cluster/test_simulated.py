@@ -42,13 +42,13 @@ def test_check_mode_lets_time_pass_only_when_nothing_can_happen_any_more(known):
 
 
 def test_check_mode_still_asks_the_server_for_what_it_alone_knows(known, api):
-    api.answers += [shown(), *[status(404)] * 5]
+    api.answers += [shown(), *[status(404)] * 6]
     simulated = simulate(known)
 
     assert simulated.dry_run(Merge("foo", {"spec": {}}))["spec"]["template"] == template()
     assert simulated.why_absent("foo") == "there is no namespace default"
     assert simulated.troubled_pods(PRIMARY) == [] and len(simulated.live_pods({"app": "foo"})) == 3
-    assert simulated.look_up("foo") is None and len(api.sent) == 6
+    assert simulated.look_up("foo") is None and len(api.sent) == 7
 
 
 def test_check_mode_hands_over_pods_in_memory(known, api):

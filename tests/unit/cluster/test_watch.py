@@ -12,7 +12,9 @@ import pytest
 from apiserver import BASE, PRIMARY, TO_2, cut, event, item, listed, shown, status, stream
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 
 
 def test_controllers_are_listed_once(known, api):
@@ -27,6 +29,15 @@ def test_an_answer_that_is_older_than_what_is_known_is_not_kept(known, api):
         known.look_up("foo")
 
     assert known.controllers()["foo"].replicas == 6
+
+
+def test_a_kind_that_the_server_does_not_have_is_said_in_one_sentence(connection, api):
+    api.answers.append(status(404))
+    it = KubernetesGateway(connection, "default", (Kind.DEPLOYMENT_CONFIG,))
+    with pytest.raises(RolloutError) as error:
+        it.controllers()
+    assert error.value.what == "this cluster has no API apps.openshift.io/v1, so there are no DeploymentConfigs in it"
+    assert error.value.next_command == "check context, kubeconfig and kind"
 
 
 # The watch

@@ -33,6 +33,12 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "HASH_LABEL": "pod-template-hash",
         "REVISION": "deployment.kubernetes.io/revision",
         "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",
+        "HELD": "baton.kubernetes/paused-for-migration",
+        "ROLLOUT_OF": "openshift.io/deployment-config.name",
+        "ROLLOUT_NUMBER": "openshift.io/deployment-config.latest-version",
+        "ROLLOUT_PHASE": "openshift.io/deployment.phase",
+        "ROLLOUT_NAME": "openshift.io/deployment.name",
+        "ROLLOUT_LABEL": "deployment",
         "HOLDER": "baton.kubernetes/holder",
         "KUBECTL_NEXT": "kubectl.kubernetes.io/next-controller-id",
         "KUBECTL_SOURCE": "kubectl.kubernetes.io/update-source-id",
@@ -43,7 +49,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
 def test_marks_are_never_copied_to_the_other_controller():
     assert set(marks.MARKS) < set(marks.NOT_COPIED)
     assert set(marks.NOT_COPIED) - set(marks.MARKS) == {
-        marks.LAST_ROLLOUT, "kubectl.kubernetes.io/last-applied-configuration"}
+        marks.LAST_ROLLOUT, marks.HELD, "kubectl.kubernetes.io/last-applied-configuration"}
 
 
 @pytest.mark.parametrize("text, expected", [

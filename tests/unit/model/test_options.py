@@ -129,7 +129,7 @@ BAD_INPUT = {
     "a migration to nothing": ({"state": "migrated"}, "state=migrated needs to_kind=Deployment"),
     "a migration of a Deployment": (
         {"state": "migrated", "to_kind": "Deployment", "kind": "Deployment"},
-        "state=migrated only works for a ReplicationController, not for a Deployment"),
+        "state=migrated only works for a ReplicationController or a DeploymentConfig, not for a Deployment"),
     "a migration to another image": (
         V2 | {"state": "migrated", "to_kind": "Deployment"},
         "state=migrated keeps the pods: remove image, and update the Deployment afterwards"),

@@ -47,10 +47,9 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
     revision = cluster.find(REVISION, kept_name(request))
     kept = _read(request, revision) if revision else None
     controllers = cluster.controllers(Kind.REPLICATION_CONTROLLER)
-    config, rollouts = None, ()
-    if request.kind is Kind.DEPLOYMENT_CONFIG:
-        config = t.cast("DeploymentConfig | None", cluster.controllers(request.kind).get(request.name))
-        rollouts = rollouts_of(config, cluster) if config else ()
+    config = (t.cast("DeploymentConfig | None", cluster.controllers(request.kind).get(request.name))
+              if request.kind is Kind.DEPLOYMENT_CONFIG else None)
+    rollouts = rollouts_of(config, cluster) if config else ()
     name = kept["manifest"]["metadata"]["name"] if kept else request.name
     primary = active(config, rollouts) if config and not kept else controllers.get(name)
     value = kept["hash"] if kept else primary and hash_of(request, primary)

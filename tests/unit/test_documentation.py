@@ -57,5 +57,14 @@ def test_the_rows_of_the_handover_are_the_documented_table():
     assert sorted(decided) == sorted(told[1:]) and told[0] == "| foo | next | what is true | step |" and len(decided) > 10
 
 
+def test_the_rows_for_a_deployment_config_are_the_documented_tables():
+    row = re.compile(r"^ *(?:# )?(\|(?: [^|]+ \|){4})$", re.MULTILINE)
+    page, planner, back = ((ROOT / path).read_text(encoding="utf-8") for path in (
+        "docs/openshift.md", "plugins/module_utils/flows/migration/planner.py", "plugins/module_utils/flows/migration/back.py"))
+    told = row.findall(page.partition("\n## Row by row\n")[2].partition("\n## ")[0])
+
+    assert told == row.findall(planner.partition("\n# A DeploymentConfig\n")[2]) + row.findall(back) and len(told) > 20
+
+
 def test_the_messages_are_found():
     assert len(list(messages())) > 70

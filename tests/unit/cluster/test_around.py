@@ -64,7 +64,8 @@ NO = status(404)
     ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
     ([NO, NO, NO, NO, NO, shown()], ""),
     ([status(403)] * 6, ""),
-], ids=["a Deployment", "a DeploymentConfig", "its ReplicaSet too", "a DaemonSet", "no namespace", "nothing of that name", "nothing may be seen"])
+], ids=["a Deployment", "a DeploymentConfig", "its ReplicaSet too", "a DaemonSet", "no namespace",
+        "nothing of that name", "nothing may be seen"])
 def test_why_there_is_no_such_controller(known, api, answers, expected):
     api.answers += answers
 

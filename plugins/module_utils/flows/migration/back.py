@@ -30,10 +30,10 @@ def plan_back(request: Request, there: MigrationObserved) -> Decision:
         # | - | - | - | error: no such controller |
         if config is None:
             raise NoSuchController(f"there is no such {request.kind}", where=request.where)
-        # | paused by its migration | - | | let it go on |
+        # | paused by its migration | - | any | let it go on |
         if config.is_held:
             return resume(config)
-        # | any | - | | error |
+        # | any | - | any | error |
         raise RolloutError("no migration of it is in progress", where=request.where, next_command=("to begin one:", migrate))
     # | any | yes | gone | error |
     if primary is None or primary.uid != kept["uid"] or primary.is_deleting:

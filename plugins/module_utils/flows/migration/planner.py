@@ -205,17 +205,17 @@ def _hold(request: Request, there: MigrationObserved, config: DeploymentConfig) 
         return pause(config)
     rollout = active(config, there.rollouts)
     if there.kept:
-        # | paused | of another rollout, no ReplicaSet | any | begin anew: what is kept cannot be changed |
+        # | paused | yes, no ReplicaSet | the one with the pods is another | begin anew: what is kept cannot be changed |
         is_another = rollout and rollout.uid != there.kept["uid"] and there.replica_set is None
         return forget(request, "there is another rollout since", is_last=False) if is_another else None
-    # | paused | - | its controller has not seen that | wait |
+    # | paused, which OpenShift has not seen | - | any | wait |
     if not config.is_observed:
         return Wait(f"OpenShift sees that {config.name} is paused")
-    # | paused | - | one has begun before that | wait |
+    # | paused | - | one has begun just before | wait |
     if name := rolling(config, there.rollouts):
         return Wait(f"the rollout {name} has ended")
     _refuse_others(request, there, config, request.command(State.ROLLED_BACK))
-    # | paused | - | another one still has pods that go | wait |
+    # | paused | - | another one has pods that are about to go | wait |
     for it in there.rollouts:
         if it is not rollout and not it.is_empty:
             return Wait(f"{it.name} {it.current} pods")

@@ -34,8 +34,11 @@ def look_for_the_frozen(request: Request, gateway: Gateway, memory: Memory) -> N
         note_around(gateway, memory, "autoscalers")
 
 
-def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, seen: Observed) -> None:
-    """What the update depends on, with warnings of what will not work. Raises RolloutError where pods may not be handed over."""
+def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, seen: Observed) -> list[str]:
+    """What the update depends on, with warnings of what will not work. Raises RolloutError where pods may not be handed over.
+
+    Returns those of them that the flow itself has: they are about what cannot be undone.
+    """
     from ..explain import gitops
     from ..explain.surroundings import Surroundings, warnings
 
@@ -50,7 +53,9 @@ def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, 
         memory.warnings += gitops.warnings(request, seen.primary)
     if around and seen.primary:
         memory.warnings += warnings(request, seen.primary, seen.wanted or seen.primary.template, around)
-    memory.warnings += flow.warnings(request, memory)
+    own = flow.warnings(request, memory)
+    memory.warnings += own
+    return own
 
 
 def note_around(gateway: Gateway, memory: Memory, *fields: str) -> None:

@@ -139,8 +139,7 @@ class _Run:
             self.lease.take()
             self.look_again(seen)
             self.start = self.memory.revisions = None  # whoever held it may have changed everything
-        beginning.look_around(self.flow, self.request, self.gateway, self.memory, seen)
-        for warning in self.memory.warnings:
+        for warning in beginning.look_around(self.flow, self.request, self.gateway, self.memory, seen):
             self.chronicle.say(f"warning: {warning}")
         self.memory.has_begun = True
         self.patience.begin_anew()

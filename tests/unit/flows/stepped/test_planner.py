@@ -885,11 +885,13 @@ def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_i
 
 def test_marks_that_cannot_be_read_are_told_with_the_name_of_their_controller_and_written_anew():
     forged = {marks.ORIGINAL: "9" * 5000, marks.DESIRED: "[" * 5000, marks.LAST_ROLLOUT: "[7]", marks.PAUSED: "two"}
-    cluster = Cluster(rc(annotations=forged))
+    cluster, lines = Cluster(rc(annotations=forged)), []
 
-    result = cluster.run(UPDATE)
+    result = cluster.run(UPDATE, say=lines.append)
 
-    assert {f"not readable, and taken for missing: the annotation {key} of foo" for key in forged} <= set(result["warnings"])
+    told = {f"not readable, and taken for missing: the annotation {key} of foo" for key in forged}
+    assert told <= set(result["warnings"])
+    assert {f"warning: {each}" for each in told} == set(lines[:len(told)]), "before the first step"
     assert cluster.controllers()["foo"].images == V2 and cluster.controllers()["foo"].replicas == 3
 
 

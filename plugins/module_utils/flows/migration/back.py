@@ -42,6 +42,11 @@ def plan_back(request: Request, there: MigrationObserved) -> Decision:
     if replica_set and not is_ours(request, replica_set, there, kept):
         raise taken(request, replica_set)
     if handover.is_closed(primary):
+        # | any | yes | closed, closed with pods that its status does not count | wait |
+        # Of the ReplicationController's status nobody could tell whether it is from before they had left or from after they were
+        # back. But the controller manager has one view of the pods for both kinds: it counts them here first, and then none.
+        if replica_set and there.pods and sum(pod.owner == replica_set.uid for pod in there.pods) > replica_set.current:
+            return Wait(f"the controller manager counts the pods of {replica_set.name}")
         # | any | yes | closed, closed with pods | hand over: back to the ReplicationController, without the label |
         if replica_set and (decision := handover.hand_over(there.pods, replica_set, primary, {marks.HASH_LABEL: None})):
             return decision

@@ -245,8 +245,11 @@ def test_turned_round_at_each_step_back_it_arrives():
 def test_the_replication_controller_is_opened_only_when_it_has_all_pods():
     world = World()
     world.go(5)
-    assert world.go(1, BACK) == ["hand over Pod"]
     (name,) = [name for kind, name in world.cluster._items if kind == "ReplicaSet"]
+    world.becomes("ReplicaSet", name, status={"replicas": 1})
+    assert world.decide(BACK) == Wait(f"the controller manager counts the pods of {name}")
+    world.becomes("ReplicaSet", name, status={"replicas": 2})
+    assert world.go(1, BACK) == ["hand over Pod"]
     world.becomes("ReplicaSet", name, status={"replicas": 1})
     assert world.decide(BACK) == Wait(f"{name} 1 pods")
     world.becomes("ReplicaSet", name, status={"replicas": 0})

@@ -124,7 +124,8 @@ class History(RuleBasedStateMachine):
         #: Whether somebody has done something that allows for fewer pods than promised.
         self.is_disturbed = False
         self.scaler: Json | None = None
-        self.is_migrating = self.has_given_up = self.is_unmarked = self.is_contradicted = self.has_failed = False
+        self.is_migrating = self.has_given_up = self.is_unmarked = self.is_applied = self.is_contradicted = False
+        self.has_failed = False
         self.world.create(kind, replicas)
 
     # Tasks
@@ -202,6 +203,7 @@ class History(RuleBasedStateMachine):
             self.sizes |= {replicas}
             self.world.apply(self.kind, replicas)
             self.is_disturbed = True
+            self.is_applied = self.kind != "Deployment"
             self.is_contradicted = self.is_contradicted or self.is_migrating  # what is kept of foo is not what foo is any more
 
     @precondition(lambda self: self.world.is_whole and not self.budget)
@@ -241,8 +243,11 @@ class History(RuleBasedStateMachine):
         return ended
 
     def _run_confirmed(self, params: Json) -> Ended:
-        """The task; where somebody has scaled in the middle, so that the size is not certain, what it says to type first."""
+        """The task; where somebody has scaled in the middle, or begun something else, what it says to type first."""
         ended = self._run(params, None)
+        if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else", ended.message):
+            self._run({"image": begun[1]}, None)
+            return self._run(params, None)
         if "is not certain" not in ended.message:
             return ended
         told = re.search(r"scale \S+ (\S+) --replicas=(\d+)", ended.message)
@@ -275,7 +280,9 @@ class History(RuleBasedStateMachine):
                 self.name = self.name if self.name in names else names[0]
                 self.world.comes_to_rest()
                 image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
-                others = [pod for pod in self._pods() if pod[:2] != (self.name, image)]
+                # Back with its pods, it has those that it made of the template before somebody applied another one.
+                is_mixed = self.is_applied and params.get("state") == "rolled_back"
+                others = [pod for pod in self._pods() if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not others, f"{self.name} has {image}, and these pods are there: {others}"
         elif ended.how == "killed":
             self.pending = params

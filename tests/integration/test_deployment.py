@@ -157,6 +157,21 @@ def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
     assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
 
 
+def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
+    before = namespace.make_deployment(3)
+    roll(namespace, pause_at="1")
+    namespace.patch_deployment({"spec": {"template": before["spec"]["template"]}})  # as `kubectl apply` does
+
+    with pytest.raises(RolloutError, match="another update is in progress: to myimage:v1") as caught:
+        roll(namespace)
+    assert namespace.command(kind="Deployment", state="rolled_back") in caught.value.next_command
+
+    result = back(namespace)
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
+    assert versions(namespace) == (3, 0) and settings(namespace.deployment()) == settings(before)
+    assert not back(namespace)["changed"]
+
+
 def test_a_broken_image_is_diagnosed_and_rolled_back(namespace):
     before = namespace.make_deployment(3)
     with pytest.raises(RolloutError) as caught:

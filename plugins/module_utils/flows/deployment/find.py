@@ -87,6 +87,11 @@ class DeploymentObserved(Observed):
                                         or revision_of(self.successor) < self.newest))
 
     @property
+    def is_put_back(self) -> bool:
+        """Whether somebody has given it the previous template again, in the middle of the update."""
+        return bool(self.record and self.successor and self.successor.name == self.record.set and self.has_come_back)
+
+    @property
     def before(self) -> Controller | None:
         """What had the previous template: the one that the record names, if that is the newest but the present one.
 

@@ -111,6 +111,9 @@ def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> De
             return Done(f"{primary.name} is already rolled back")
         # | yes | - | else | error: nothing to roll back, and how to go back from here |
         raise _nothing_to_roll_back(request, seen, "there is no update in progress to roll back")
+    # | yes | updating | somebody has put the previous template back | go on as if rolling back |
+    if seen.is_put_back:
+        record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
     # | yes | updating | | the previous template, the previous pace |
     if not record.is_back:
         if seen.before is None:
@@ -389,10 +392,11 @@ def _another_update(request: Request, seen: DeploymentObserved, primary: Deploym
     whose = ""
     if seen.newest > record.revision + 1 or primary.images != record.after:
         whose = f" Somebody else began it during an update to {image_names(record.after)}"
+    back = [request.command(State.ROLLED_BACK)] if record.is_back or seen.is_put_back or seen.before else []
     return RolloutError(
-        f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it or roll it back first.{whose}".rstrip("."),
-        where=request.where,
-        next_command=either(request.command(State.UPDATED, primary.images), request.command(State.ROLLED_BACK)))
+        f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it{' or roll it back' if back else ''} "
+        f"first.{whose}".rstrip("."), where=request.where,
+        next_command=either(request.command(State.UPDATED, primary.images), *back))
 
 
 def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, what: str) -> RolloutError:

@@ -94,7 +94,8 @@ class ActionModule(ActionWithSecrets):
         try:
             # Here, and not where it is needed: so many calls further down, Python 3.11 maps and unmaps a piece of its stack
             # at 7,000 of the calls that this takes, 45 ms in all.
-            importlib.import_module("kubernetes.config")
+            with contextlib.suppress(ImportError):  # which is told where it is needed
+                importlib.import_module("kubernetes.config")
             with in_folder(self._loader.get_basedir()):  # as core has it for the module
                 valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(json.loads(json.dumps(self._task.args)))
                 if valid.error_messages or valid._warnings:

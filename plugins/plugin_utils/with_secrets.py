@@ -22,17 +22,13 @@ class ActionWithSecrets(ActionBase):
     _supports_async = True
     _supports_check_mode = True
     _supports_diff = True
-    #: The roles give all arguments in one template. Ansible warns of those, since facts of a machine could add arguments; ours can
-    #: only be options that the role's argument_specs.yml has.
-    supports_raw_params = True
 
     def prepare(self, tmp: t.Any, task_vars: dict[str, t.Any] | None) -> None:
         """To be called first: the arguments as a task has them, and no file for them where that can be had."""
         super().run(tmp, task_vars)
-        arguments = self._task.args.pop("_raw_params", {})
-        if not isinstance(arguments, dict):
-            raise AnsibleActionFail("give the arguments as key=value, or as a mapping")
-        self._task.args |= arguments
+        # The roles give all arguments in one template, under a name: of a template in the place of the arguments, Ansible warns,
+        # since facts of a machine could add some. Ours can only be options that the role's argument_specs.yml has.
+        self._task.args |= self._task.args.pop("_arguments", {})
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:  # of what is no mapping, the module would show all in its invocation

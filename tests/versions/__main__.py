@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import hashlib
 import logging
-import os
 import signal
 import sys
 from pathlib import Path
@@ -47,7 +46,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    with embedded.up(f"versions-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}") as cluster:
+    with embedded.up(f"versions-{hashlib.sha256(repr((ROOT, options.sample, options.words)).encode()).hexdigest()[:6]}") as cluster:
         if isinstance(cluster, embedded.Cluster):
             authority.install(cluster)
         work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster), lambda cluster, row: row.go(cluster))

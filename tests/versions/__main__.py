@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import logging
 import signal
 import sys
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,8 +29,11 @@ import cores  # noqa: E402
 import embedded  # noqa: E402
 import packages  # noqa: E402
 import table  # noqa: E402
+from row import AnyCluster, Row  # noqa: E402
 from workers import work_off  # noqa: E402
 
+#: Rows end in several threads.
+RECORDING = threading.Lock()
 #: Each a function that tells its rows, those of the sample or all.
 SOURCES = (packages.rows, cores.rows)
 
@@ -49,11 +54,19 @@ def main() -> int:
     with embedded.up(f"versions-{hashlib.sha256(repr((ROOT, options.sample, options.words)).encode()).hexdigest()[:6]}") as cluster:
         if isinstance(cluster, embedded.Cluster):
             authority.install(cluster)
-        work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster), lambda cluster, row: row.go(cluster))
+        work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster), functools.partial(go, options.record))
     print(table.text(map(table.cells, rows)))
-    if options.record:
-        table.record(rows, is_all=not (options.words or options.sample))
+    if options.record and not (options.words or options.sample):
+        table.record(rows, is_all=True)  # without those that are no longer there
     return 0 if rows and not any(row.failed for row in rows) else 1
+
+
+def go(is_recorded: bool, cluster: AnyCluster, row: Row) -> None:
+    """Do a row's work; it is recorded at once, whatever becomes of the others."""
+    row.go(cluster)
+    if is_recorded:
+        with RECORDING:
+            table.record([row], is_all=False)
 
 
 if __name__ == "__main__":

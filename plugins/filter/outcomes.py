@@ -47,12 +47,12 @@ def failed_task(result: Json, name: str = "") -> Json:
     return outcomes.failed_task(_dictionary(result), name)
 
 
-def leads_elsewhere(rollouts: list[Json], image: str = "", images: Json | None = None) -> bool:
-    return outcomes.leads_elsewhere(rollouts, images or {}, image)
+def lead_elsewhere(rollouts: list[Json], image: str = "", images: Json | None = None, chosen_by_labels: bool = False) -> list[str]:
+    return outcomes.lead_elsewhere(rollouts, images or {}, image, chosen_by_labels)
 
 
-def workflow_artifacts(report: Json, rollouts: Json) -> Json:
-    return outcomes.artifacts(_dictionary(report), _dictionary(rollouts))
+def workflow_artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
+    return outcomes.artifacts(_dictionary(report), _dictionary(rollouts), page)
 
 
 def _dictionary(value: t.Any) -> Json:
@@ -66,4 +66,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable]:
         return {each.__name__: each for each in
-                (entries, rollout_summary, replaced_images, rollout_failure, failed_task, leads_elsewhere, workflow_artifacts)}
+                (entries, rollout_summary, replaced_images, rollout_failure, failed_task, lead_elsewhere, workflow_artifacts)}

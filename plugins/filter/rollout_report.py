@@ -31,19 +31,17 @@ options:
     required: true
   template:
     description:
-      - Path of the Jinja2 template of the page, on the Ansible controller.
+      - Path of the Jinja2 template of the page, on the Ansible controller. By default, that of the role
+        P(baton.kubernetes.image_bump#role).
     type: path
-    required: true
 """
 
 EXAMPLES = r"""
 - name: Write a report on an update
   ansible.builtin.copy:
-    content: "{{ {'name': 'foo', 'results': [update]} | baton.kubernetes.rollout_report(template) }}"
+    content: "{{ {'name': 'foo', 'results': [update]} | baton.kubernetes.rollout_report }}"
     dest: foo.html
-    mode: "0644"
-  vars:
-    template: "{{ lookup('ansible.builtin.env', 'HOME') }}/report.html.j2"
+    mode: "0600"
 """
 
 RETURN = r"""
@@ -62,8 +60,11 @@ from ansible.errors import AnsibleFilterError
 
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import rollouts, sizes_chart
 
+#: What the role image_bump writes.
+TEMPLATE = pathlib.Path(__file__).parents[2] / "roles" / "image_bump" / "templates" / "report.html.j2"
 
-def rollout_report(data: dict, template: str) -> str:
+
+def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
     """The page, from what the role has collected and the path of its template."""
     if not isinstance(data, dict):
         raise AnsibleFilterError(f"rollout_report needs a dictionary, not a {type(data).__name__}")

@@ -19,6 +19,8 @@ from ansible.utils.vars import load_extra_vars
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 
 ROLES = pathlib.Path(__file__).parents[2] / "roles"
+#: What the playbooks call an option whose own name is a word of Ansible's, which warns of variables that are called so.
+OTHER_NAMES = {"name": "controller", "namespace": "controller_namespace", "timeout": "time_limit"}
 
 
 class LookupModule(LookupBase):
@@ -40,7 +42,7 @@ def given(role: str, variables: t.Mapping[str, t.Any], template: t.Callable[[t.A
     is_short = template(variables.get(f"__{role}_short_names", False))
     told = {}
     for name, spec in specs.items():
-        shortly = [_short(name, role)] if is_short else []
+        shortly = short_names(_short(name, role)) if is_short else []
         names = [name, *shortly] if name in extra else [*shortly, name]
         values = (template(variables[each]) for each in names if each in variables)
         value = next((each for each in values if not is_empty(each)), spec.get("default"))
@@ -60,6 +62,11 @@ def options(role: str) -> dict[str, dict[str, t.Any]]:
         raise AnsibleError(f"{role} is no role of this collection: {error}") from error
     return {name: spec for name, spec in specs["argument_specs"]["main"]["options"].items()
             if _short(name, role) in ARGUMENT_SPEC}
+
+
+def short_names(option: str) -> list[str]:
+    """What the playbooks take for an option of the module, the one that counts most first."""
+    return [*filter(None, [OTHER_NAMES.get(option)]), option]
 
 
 def _short(name: str, role: str) -> str:

@@ -34,8 +34,8 @@ from .run.clock import Clock
 #: The options of the modules rolling_update and rolling_update_info.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
-    name=dict(type="str"), namespace=dict(type="str", default="default"), pods=dict(type="bool", default=False),
-    kind=options.ARGUMENT_SPEC["kind"])
+    {option: options.ARGUMENT_SPEC[option] for option in ("name", "names", "label_selectors", "namespace", "kind")},
+    pods=dict(type="bool", default=False))
 
 
 def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable[[str], None]) -> Json | None:
@@ -104,25 +104,27 @@ def update(params: Json, check_mode: bool = False, diff: bool = False, only_look
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
-    name = params["name"]
-    given = {"name": name or "any", "namespace": params["namespace"], "kind": params["kind"], "state": "rolled_back",
+    given = {"name": params["name"] or "any", "namespace": params["namespace"], "kind": params["kind"], "state": "rolled_back",
              "connection": connection.to_type(params, os.environ)}
     wish = request_from(given)
     flow = choose(wish)
     with contextlib.closing(_gateway(params, wish, flow)) as gateway:
-        return {"changed": False, "rollouts": _rollouts(flow, wish, gateway, name, params.get("pods", False))}
+        return {"changed": False, "rollouts": _rollouts(flow, wish, gateway, params)}
 
 
 def _gateway(params: Json, wish: Request, flow: Flow, watches_pods: bool = True) -> KubernetesGateway:
     return KubernetesGateway(connection.Connection(params, os.environ), wish.namespace, flow.watches, watches_pods)
 
 
-def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, name: str | None, with_pods: bool) -> list[Json]:
-    """The rollout of one controller, or of all."""
+def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Json) -> list[Json]:
+    """The rollouts of the controllers that are named, of those that have these labels, or of all."""
     controllers = gateway.controllers()
-    shown = [name] if name else [each for each, it in controllers.items() if not (it.owner and it.kind.is_made_by_others)]
+    shown = [params["name"]] if params["name"] else params.get("names")
+    if not shown:
+        there = gateway.names(params["label_selectors"]) if params.get("label_selectors") else controllers
+        shown = [name for name, it in controllers.items() if name in there and not (it.owner and it.kind.is_made_by_others)]
     names = sorted({(each in controllers and controllers[each].primary(controllers)) or each for each in shown})
-    kept = _kept(flow, wish, gateway, controllers.get(names[0]) if name and names else None)
+    kept = _kept(flow, wish, gateway, controllers.get(names[0]) if params["name"] and names else None)
     rollouts = []
     for each in names:
         request = dataclasses.replace(wish, name=each)
@@ -130,7 +132,7 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, name: str |
         if seen.primary or seen.successor:
             standing = flow.standing(request, seen)
             resume, rollback = flow.commands(request, seen)
-            pods = {"pods": _pods(gateway, standing)} if with_pods else {}
+            pods = {"pods": _pods(gateway, standing)} if params.get("pods") else {}
             past = flow.past(seen, kept.get(seen.primary.uid, []) if seen.primary else [])
             rollouts.append({"name": each, **report.rollout(standing), "resume_command": resume, "rollback_command": rollback,
                              "history": report.history(past), **pods})

@@ -29,6 +29,16 @@ options:
     description:
       - Name of the controller to report on. By default, all controllers of O(kind) in O(namespace).
     type: str
+  names:
+    description:
+      - Names of several controllers to report on.
+    type: list
+    elements: str
+  label_selectors:
+    description:
+      - Label selectors in the syntax of C(kubectl -l), to report on every controller that matches all of them.
+    type: list
+    elements: str
   namespace:
     description:
       - Namespace of the controllers.
@@ -188,7 +198,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import floor, tas
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec=task.INFO_OPTIONS, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=task.INFO_OPTIONS, supports_check_mode=True,
+                           mutually_exclusive=[("name", "names", "label_selectors")])
     task.end(module, task.info)
 
 

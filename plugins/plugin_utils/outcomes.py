@@ -13,6 +13,7 @@ import dataclasses
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, number, objects, text
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import repository
 
 Json = dict[str, t.Any]
 
@@ -20,6 +21,8 @@ Json = dict[str, t.Any]
 IN_PROGRESS = ("paused", "progressing")
 #: The most characters of a task's own words in a message.
 LONGEST = 1000
+#: The most characters of a report that is kept with a job: a database has it, and each job that follows is given it.
+LONGEST_PAGE = 500_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,15 +174,21 @@ def gist(result: Json) -> str:
     return f"{told.rstrip('.')}." if told else ""
 
 
-def leads_elsewhere(rollouts: list[Json], images: dict[str, str], image: str = "") -> bool:
-    """Whether an update in progress is to be aborted before another one to these images, or to this image of one container.
+def lead_elsewhere(rollouts: list[Json], images: dict[str, str], image: str = "", chosen_by_labels: bool = False) -> list[str]:
+    """Whose update in progress is to be aborted before another one to these images, or to this image of one container.
 
-    One that is itself the way there goes on: a rollback that was killed half-way.
+    One that is itself the way there goes on: a rollback that was killed half-way. Of controllers that labels have chosen, an
+    image is for those that run another one of its repository, as the module has it.
     """
-    rollout = rollouts[0] if rollouts else {}
-    coming = mapping(rollout, "next", "images")
-    is_on_its_way = image in coming.values() if image else all(coming.get(name) == each for name, each in images.items())
-    return text(rollout, "phase") in IN_PROGRESS and not is_on_its_way
+    def is_meant(rollout: Json) -> bool:
+        there = {**mapping(rollout, "controller", "images"), **mapping(rollout, "next", "images")}
+        return not (chosen_by_labels and image) or repository(image) in map(repository, there.values())
+
+    def is_on_its_way(coming: Json) -> bool:
+        return image in coming.values() if image else all(coming.get(name) == each for name, each in images.items())
+
+    return [text(each, "name") for each in rollouts
+            if text(each, "phase") in IN_PROGRESS and is_meant(each) and not is_on_its_way(mapping(each, "next", "images"))]
 
 
 def previous_images(results: t.Sequence[Json]) -> dict[str, str]:
@@ -195,10 +204,14 @@ def previous_images(results: t.Sequence[Json]) -> dict[str, str]:
     return {container: image for container, image in before.items() if after.get(container, image) != image}
 
 
-def artifacts(report: Json, rollouts: Json) -> Json:
-    """What the playbook hands on to the next job of a workflow; report is {} where the role has refused its variables."""
+def artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
+    """What the playbook hands on to the next job of a workflow, as its variables, and what is kept of the job: a page too.
+
+    report is {} where the role has refused its variables.
+    """
     is_fleet = len(rollouts) > 1
-    return {"name": "" if is_fleet else text(report, "name"), "names": list(rollouts) if is_fleet else [],
-            "namespace": text(report, "namespace"), "image": text(report, "image"),
+    kept = page if len(page) <= LONGEST_PAGE else f"The report has {len(page)} characters, too many to be kept here."
+    return {"controller": "" if is_fleet else text(report, "name"), "names": list(rollouts) if is_fleet else [],
+            "controller_namespace": text(report, "namespace"), "kind": text(report, "kind"), "image": text(report, "image"),
             "previous_images": mapping(report, "previous_images"), "outcome": text(report, "outcome") or "failed",
-            "msg": text(report, "message") or "The variables were refused."}
+            "msg": text(report, "message") or "The variables were refused.", **({"report_page": kept} if page else {})}

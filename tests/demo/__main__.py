@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = [".venv/bin/python", "tests/cluster"]
 NAME = ["--name", "demo"]
-TO = "ansible-playbook baton.kubernetes.image_bump -e name=foo -e image=myimage:"
+TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
 
 
 def main() -> int:
@@ -115,7 +115,7 @@ def _roll(ansible: Ansible, primary: Foo) -> None:
     expect(len(primary.controllers()) == 2, "foo and its next controller are there")
 
     heading("How do things stand? The cluster knows, nobody else has to remember")
-    ansible.run("ansible-playbook baton.kubernetes.status -e name=foo", keep=r" {4}", says="phase: progressing")
+    ansible.run("ansible-playbook baton.kubernetes.status -e controller=foo", keep=r" {4}", says="phase: progressing")
 
     heading("Resume: the same command")
     ansible.run(f"{TO}v3-slow")
@@ -129,7 +129,7 @@ def _roll(ansible: Ansible, primary: Foo) -> None:
     ansible.run(f"{TO}v4-absent -e progress_deadline=5 -e on_failure=stop", says="ImagePull", code=2)
     primary.show()
     expect(primary.uids("myimage:v4-absent"), "a pod of v4 has been tried")
-    ansible.run("ansible-playbook baton.kubernetes.rollback -e name=foo")
+    ansible.run("ansible-playbook baton.kubernetes.rollback -e controller=foo")
     primary.show(way=True)
     primary.expect_all("myimage:v3-slow")
     expect(primary.uids() == before, "the pods are those of before")

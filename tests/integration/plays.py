@@ -88,7 +88,7 @@ class Playbooks:
     def __init__(self, environment, folder, shop):
         self.folder = folder
         #: Variables of every run.
-        self.common = {"namespace": shop.namespace.name} if shop.namespace else {}
+        self.common = {"controller_namespace": shop.namespace.name} if shop.namespace else {}
         self.environment = {**environment, "ANSIBLE_SHOW_CUSTOM_STATS": "true"}
         pods = ["image_bump_pods | length == image_bump_sizes.new > 0", "image_bump_pods | map(attribute='ip') is all"]
         self.write("smoke.yml", [
@@ -108,7 +108,7 @@ class Playbooks:
 
     def start(self, playbook, *options, **variables):
         """A run of a playbook of the collection, in a process group of its own."""
-        extra = json.dumps({"name": "foo", **self.common, **variables})
+        extra = json.dumps({"controller": "foo", **self.common, **variables})
         return self._start("ansible-playbook", f"baton.kubernetes.{playbook}", "-e", extra, *options)
 
     def run(self, playbook, *options, succeeds=True, **variables):

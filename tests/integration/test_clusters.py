@@ -37,7 +37,8 @@ def playbooks(clusters, namespace, plain_environment, tmp_path):
                   **{part: [{**each[part][0], "name": name} for name, each in own.items()] for part in ("clusters", "users")},
                   "contexts": [{"name": name, "context": {"cluster": name, "user": name}} for name in own]}
     (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
-    hosts = {name: {"context": name, "rollback_namespace": each.name, "image_bump_namespace": each.name, "namespace": each.name}
+    hosts = {name: {"context": name, "rollback_namespace": each.name, "image_bump_namespace": each.name,
+                    "controller_namespace": each.name}
              for name, each in clusters.items()}
     (tmp_path / "clusters.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
     (tmp_path / "machines.yml").write_text(json.dumps({"all": {"hosts": {"web1": {}, "web2": {}}}}))
@@ -98,7 +99,7 @@ def test_an_update_is_one_in_one_cluster_and_regions_rolls_many(clusters, namesp
 def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(clusters, namespace, playbooks, inventory):
     lyon, porto = clusters.values()
 
-    playbooks.run("rollback", *inventory, namespace=namespace.name)
-    playbooks.run("rollback", *inventory, namespace=lyon.name, context="lyon")
+    playbooks.run("rollback", *inventory, controller_namespace=namespace.name)
+    playbooks.run("rollback", *inventory, controller_namespace=lyon.name, context="lyon")
 
     assert new_pods(lyon, porto, namespace) == [0, 1, 0]

@@ -42,7 +42,7 @@ def inventory(clusters, tmp_path):
             merged[part] += [{**own[part][0], "name": name}]
         merged["contexts"] += [{"name": name, "context": {"cluster": name, "user": name}}]
     (tmp_path / "kubeconfig").write_text(json.dumps(merged))
-    groups = {region: {"hosts": {name: {"context": name, "namespace": clusters[name].name} for name in names}}
+    groups = {region: {"hosts": {name: {"context": name, "controller_namespace": clusters[name].name} for name in names}}
               for region, names in REGIONS.items()}
     path = tmp_path / "clusters.yml"
     path.write_text(json.dumps({"all": {"vars": {"kubeconfig": str(tmp_path / "kubeconfig")}, "children": groups}}))
@@ -50,14 +50,18 @@ def inventory(clusters, tmp_path):
 
 
 @pytest.fixture
-def regions(clusters, inventory, shop, plain_environment, tmp_path):
+def playbooks(shop, plain_environment, tmp_path):
     playbooks = Playbooks(plain_environment, tmp_path, shop)
     check = {"url": shop.url + "{{ inventory_hostname }}"}
     playbooks.write("smoke.yml", [{"name": "The shop answers", "ansible.builtin.uri": check}])
+    return playbooks
 
-    def roll(image, succeeds=True, **variables):
+
+@pytest.fixture
+def regions(clusters, inventory, shop, playbooks):
+    def roll(image, *options, succeeds=True, **variables):
         shop.asked.clear()
-        return playbooks.run("regions", "-i", str(inventory), succeeds=succeeds, regions=list(REGIONS), image=image,
+        return playbooks.run("regions", "-i", str(inventory), *options, succeeds=succeeds, regions=list(REGIONS), image=image,
                              verify_tasks="smoke.yml", stages=["50%", "100%"], **variables)
 
     return roll
@@ -74,12 +78,12 @@ def asked(shop):
     return list(dict.fromkeys(stage for (stage,) in shop.asked))
 
 
-def new_pods(clusters):
-    return {name: versions(namespace)[1] for name, namespace in clusters.items()}
+def new_pods(clusters, names=CLUSTERS):
+    return {name: versions(clusters[name])[1] for name in names}
 
 
 @pytest.mark.long
-def test_region_by_region(clusters, regions, shop):
+def test_region_by_region(clusters, regions, playbooks, shop):
     shop.broken = {"malmo"}
     output = regions("myimage:v2", succeeds=False)
     assert new_pods(clusters) == {"malmo": 0, "lyon": 0, "porto": 0}  # rolled back, and the next region not begun
@@ -91,7 +95,39 @@ def test_region_by_region(clusters, regions, shop):
     assert asked(shop)[0] == "malmo" and set(asked(shop)) == {"malmo", "lyon", "porto"}
 
     shop.broken = set()
-    output = regions("myimage:v2")
+    output = regions("myimage:v2", report="rollout.html")
+    assert {path.name for path in playbooks.folder.glob("rollout*")} == {f"rollout-{name}.html" for name in CLUSTERS}
     assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and asked(shop) == ["lyon"]
     stats = output.partition("CUSTOM STATS")[2]
     assert all(f'"{name}": {{' in stats for name in CLUSTERS) and stats.count('"outcome": "updated"') == 3
+
+
+@pytest.mark.long
+def test_one_of_them_is_down(clusters, inventory, regions, playbooks):
+    """The others go on without it, both ways; it is named, with what to type, and the command has failed."""
+    up = ["malmo", "lyon"]
+    porto = embedded.find("region-porto")
+
+    def stands(output, outcome):
+        stats = output.partition("CUSTOM STATS")[2]
+        told = " ".join(output.partition("PLAY RECAP")[0].split())
+        assert "fatal: [porto]" in output and f"the API server at {porto.server} cannot be reached" in told
+        assert "porto has failed" in told and "for this cluster alone with --limit porto" in told
+        assert all(f"{name} has failed" not in told for name in up)
+        assert stats.count(outcome) == len(up) and '"porto": {' in stats
+
+    porto.stop("kube-apiserver", kill=True)
+    try:
+        stands(regions("myimage:v2", succeeds=False, max_failed_clusters=50), '"outcome": "updated"')
+        assert new_pods(clusters, up) == dict.fromkeys(up, REPLICAS)
+
+        stands(playbooks.run("status", "-i", str(inventory), succeeds=False), '"phase": "complete"')
+
+        back = {"image": "myimage:v1", "controller": "", "label_selectors": "app=foo"}
+        stands(playbooks.run("rollback", "-i", str(inventory), succeeds=False, **back), '"outcome": "rolled_back"')
+        assert new_pods(clusters, up) == dict.fromkeys(up, 0)
+    finally:
+        porto.start("kube-apiserver")
+
+    regions("myimage:v2", "--limit", "porto", max_failed_clusters=50)
+    assert new_pods(clusters) == {**dict.fromkeys(up, 0), "porto": REPLICAS}

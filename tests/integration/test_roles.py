@@ -148,10 +148,25 @@ def test_without_checks_and_with_an_empty_survey_it_is_one_task(namespace, playb
     variables = task["block"][0]["vars"]
     empty = {name.removeprefix("image_bump_"): "" for name in variables}
 
-    playbooks.bump(**{**empty, "name": "foo", "namespace": namespace.name, "image": "myimage:v2", "after_tasks": "tell.yml"})
+    playbooks.bump(**{**empty, "controller": "foo", "controller_namespace": namespace.name, "image": "myimage:v2",
+                      "after_tasks": "tell.yml"})
 
     (result,) = playbooks.told["results"]
     assert result["rollout"]["phase"] == "complete" and stages_of(playbooks.told) == [("100%", "passed", [])]
+
+
+def test_no_word_of_ansible_s_own_is_needed_and_the_older_names_still_work(namespace, playbooks):
+    """It warns of variables that are called name, namespace or timeout."""
+    namespace.make_primary(1)
+    older = {"controller": "", "controller_namespace": "", "name": "foo", "namespace": namespace.name}
+
+    said = [playbooks.run("image_bump", image="myimage:v2", time_limit=60), playbooks.run("rollback", image="myimage:v1"),
+            playbooks.run("status")]
+    assert not [output for output in said if "reserved name" in output] and versions(namespace) == (1, 0)
+    playbooks.run("image_bump", image="myimage:v2", **older)
+    assert versions(namespace) == (0, 1)
+    playbooks.run("rollback", image="myimage:v1", **older)
+    assert versions(namespace) == (1, 0) and '"name": "foo"' in playbooks.run("status", **older)
 
 
 def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, playbooks):
@@ -246,6 +261,33 @@ def test_rollback_of_a_pause_then_of_an_update_that_has_ended(namespace, playboo
     assert "changed=0" in playbooks.run("rollback", image="myimage:v1")
 
 
+def test_many_are_rolled_back_by_their_labels_or_names(namespace, playbooks):
+    """With an image those too whose update has ended; it is only for those that run its repository."""
+    for name, image in (("foo", "myimage"), ("shop", "myimage"), ("other", "other")):
+        namespace.make_primary(2, f"{image}:v1", name, labels={"tier": "web"})
+        namespace.roll(name=name, image=f"{image}:v2", **({} if name == "shop" else {"pause_at": 1}))
+
+    for wrong in ({}, {"names": ["foo"], "label_selectors": "tier=web"}):
+        output = playbooks.run("rollback", controller="", image="myimage:v1", succeeds=False, **wrong)
+        assert "Give exactly one of rollback_name, rollback_names and rollback_label_selectors" in " ".join(output.split())
+    assert images(namespace) == {"foo": {"myimage:v1", "myimage:v2"}, "shop": {"myimage:v2"}, "other": {"other:v1", "other:v2"}}
+
+    output = playbooks.run("rollback", controller="", label_selectors="tier=web", image="myimage:v1")
+    assert images(namespace) == {"foo": {"myimage:v1"}, "shop": {"myimage:v1"}, "other": {"other:v1", "other:v2"}}
+    assert '"names": [' in output.partition("CUSTOM STATS")[2]
+
+    playbooks.run("rollback", controller="", names="shop, other")
+    assert images(namespace)["other"] == {"other:v1"}
+
+
+def images(namespace):
+    """Of all pods, by their controller's name: what their label says."""
+    found = {}
+    for pod in namespace.pods():
+        found.setdefault(pod["metadata"]["labels"]["app"], set()).add(pod["spec"]["containers"][0]["image"])
+    return found
+
+
 def test_a_rollback_to_an_image_goes_on_after_a_kill(namespace, playbooks):
     """Half-way it is an update in progress: to where it should go, so that it is no update to abort."""
     namespace.make_primary(4, image="myimage:v1")
@@ -321,7 +363,7 @@ def test_a_user_without_a_name_rolls_as_others_do(namespace, ansible_environment
     nameless = {key: value for key, value in ansible_environment.items() if key not in ("USER", "LOGNAME", "LNAME", "USERNAME")}
     home = {"HOME": str(open_folder), "ANSIBLE_HOME": str(open_folder / "ansible")}
     playbooks = Playbooks({**nameless, **home}, open_folder, shop)
-    variables = {"name": "foo", "namespace": namespace.name, "image": "myimage:v2", "stages": ["50%", "100%"],
+    variables = {"controller": "foo", "controller_namespace": namespace.name, "image": "myimage:v2", "stages": ["50%", "100%"],
                  "verify_tasks": ["smoke.yml"], "after_tasks": ["tell.yml"], "report": "page.html"}
 
     playbooks.command(*NOBODY, "ansible-playbook", "baton.kubernetes.image_bump", "-e", json.dumps(variables))

@@ -117,8 +117,8 @@ def test_the_connection_is_left_after_a_failure_too(cluster):
     assert gateways[0].is_closed
 
 
-def info(name=None):
-    return task.info({"namespace": "default", "name": name, "kind": "ReplicationController"})
+def info(name=None, **given):
+    return task.info({"namespace": "default", "name": name, "kind": "ReplicationController", **given})
 
 
 def test_info_shows_every_rollout_of_a_namespace_under_the_name_that_the_user_knows(cluster):
@@ -138,6 +138,12 @@ def test_info_shows_one_rollout(cluster, name, expected):
     cluster(old(2), new(1), rc("other"))
 
     assert [each["name"] for each in info(name)["rollouts"]] == expected
+
+
+def test_info_shows_those_that_are_named(cluster):
+    cluster(old(2), new(1), rc("other"), rc("third"))
+
+    assert [each["name"] for each in info(names=["other", SUCCESSOR, "absent"])["rollouts"]] == ["foo", "other"]
 
 
 def test_info_shows_a_rollout_whose_controller_is_gone(cluster):

@@ -40,7 +40,7 @@ def test_they_give_what_a_task_can_use():
     failed = outcomes.failed_task({"msg": "no"}, "Try")
     told = outcomes.rollout_failure({"what": "rollback", **failed})
     assert told == {"outcome": "failed", "message": "Try: no", "error": "Try: no"}
-    assert outcomes.leads_elsewhere([{"phase": "paused"}], "v1") is True
+    assert outcomes.lead_elsewhere([{"name": "shop", "phase": "paused"}], "v1") == ["shop"]
     assert outcomes.workflow_artifacts({}, {})["outcome"] == "failed"
 
 

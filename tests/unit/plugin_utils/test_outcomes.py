@@ -175,27 +175,41 @@ class Lazy(dict):
         yield from super().items()
 
 
-def to(images, phase="paused"):
-    return [{"phase": phase, "next": {"images": Lazy(images)}}]
+def to(images, phase="paused", name="foo"):
+    return [{"name": name, "phase": phase, "next": {"images": Lazy(images)}}]
 
 
-@pytest.mark.parametrize("rollouts, image, images, leads_elsewhere", [
+@pytest.mark.parametrize("rollouts, image, images, is_aborted", [
     (to({"web": "v2"}), "v1", {}, True), (to({"web": "v1"}), "v1", {}, False),
     (to({"web": "v2"}, "progressing"), "v1", {}, True),
     (to({"web": "v2"}, "complete"), "v1", {}, False), (to({"web": "v2"}, "taking_over"), "v1", {}, False),
     (to({"web": "v1", "log": "v3"}), "", {"web": "v1"}, False), (to({"web": "v1"}), "", {"web": "v1", "log": "v3"}, True),
-    ([{"phase": "progressing", "next": None}], "v1", {}, True), ([], "v1", {}, False),
+    ([{"name": "foo", "phase": "progressing", "next": None}], "v1", {}, True), ([], "v1", {}, False),
 ], ids=["elsewhere", "there", "at work", "ended", "handover", "images", "other images", "no successor", "no controller"])
-def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, leads_elsewhere):
-    assert outcomes.leads_elsewhere(rollouts, Lazy(images), image) is leads_elsewhere
+def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, is_aborted):
+    assert outcomes.lead_elsewhere(rollouts, Lazy(images), image) == ["foo"] * is_aborted
+
+
+def test_of_many_those_are_aborted_that_lead_elsewhere():
+    rollouts = [*to({"web": "shop:v2"}), *to({"web": "shop:v1"}, name="back"), *to({"web": "shop:v2"}, "complete", "ended"),
+                *to({"web": "db:v3"}, name="other")]
+
+    assert outcomes.lead_elsewhere(rollouts, {}, "shop:v1") == ["foo", "other"]
+    assert outcomes.lead_elsewhere(rollouts, {}, "shop:v1", chosen_by_labels=True) == ["foo"], "the image is not for the other"
+    assert outcomes.lead_elsewhere(rollouts, {"web": "shop:v1"}, chosen_by_labels=True) == ["foo", "other"]
 
 
 def test_what_a_workflow_gets():
-    report = {"name": "shop", "namespace": "default", "image": "v2", "previous_images": {"web": "v1"}, "outcome": "updated",
-              "message": "shop is updated", "results": []}
-    told = {"namespace": "default", "image": "v2", "previous_images": {"web": "v1"}, "outcome": "updated", "msg": "shop is updated"}
+    same = {"kind": "Deployment", "image": "v2", "previous_images": {"web": "v1"}, "outcome": "updated"}
+    report = {"name": "shop", "namespace": "default", "message": "shop is updated", "results": [], **same}
+    told = {"controller_namespace": "default", "msg": "shop is updated", **same}
 
-    assert outcomes.artifacts(report, {"shop": {}}) == told | {"name": "shop", "names": []}
-    assert outcomes.artifacts(report, {"a": {}, "b": {}}) == told | {"name": "", "names": ["a", "b"]}
-    refused = {"outcome": "failed", "msg": "The variables were refused."}
-    assert outcomes.artifacts({}, {}) == {"name": "", "names": [], "namespace": "", "image": "", "previous_images": {}} | refused
+    assert outcomes.artifacts(report, {"shop": {}}) == told | {"controller": "shop", "names": []}
+    assert outcomes.artifacts(report, {"a": {}, "b": {}}) == told | {"controller": "", "names": ["a", "b"]}
+    nothing = dict.fromkeys(("controller", "controller_namespace", "kind", "image"), "") | {"names": [], "previous_images": {}}
+    assert outcomes.artifacts({}, {}) == nothing | {"outcome": "failed", "msg": "The variables were refused."}
+
+
+def test_a_report_is_kept_with_the_job_unless_it_is_too_long():
+    assert outcomes.artifacts({}, {}, "<html>")["report_page"] == "<html>"
+    assert outcomes.artifacts({}, {}, "x" * 500_001)["report_page"].startswith("The report has 500001 characters, too many")

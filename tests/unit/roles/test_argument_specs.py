@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible.errors import AnsibleError
+from ansible.vars.reserved import get_reserved_names
 
 from ansible_collections.baton.kubernetes.plugins.lookup import rollout_options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
@@ -22,9 +23,7 @@ OWN = {
     "rollback": {"before_tasks", "after_tasks", "failure_tasks"},
 }
 #: Where a role's default is another one than the module's.
-DIFFERENT = {"image_bump": {"on_failure", "names", "label_selectors"}, "rollback": set()}
-#: Options for many controllers.
-FLEET = {"names", "label_selectors", "concurrency", "max_failures", "order_annotation"}
+DIFFERENT = {"image_bump": {"on_failure", "names", "label_selectors"}, "rollback": {"names", "label_selectors"}}
 
 
 @pytest.fixture(params=["image_bump", "rollback"])
@@ -107,7 +106,7 @@ def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
     of_other_tasks = {"template", "definition", "src", "to_kind", "release_owner"}
     decided = {"state", "pause_at", "return_sizes"}
     not_forward = {"to_revision"}
-    not_to_go_back = FLEET | {"min_ready_seconds", "on_failure", "max_steps"}
+    not_to_go_back = {"min_ready_seconds", "on_failure", "max_steps"}
     assert left_out == of_other_tasks | decided | (not_to_go_back if role == "rollback" else not_forward)
 
 
@@ -124,6 +123,21 @@ def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
         "both", "short, but empty", "short beside the default"])
 def test_what_counts_as_given(variables, option, value):
     assert handed_over("rollback", {"rollback_name": "foo", **variables}).get(option) == value
+
+
+@pytest.mark.parametrize("variables, option, value", [
+    ({"controller": "foo"}, "name", "foo"), ({"controller": "foo", "name": "bar"}, "name", "foo"),
+    ({"controller": "", "name": "foo"}, "name", "foo"), ({"controller_namespace": "shop"}, "namespace", "shop"),
+    ({"time_limit": 5, "rollback_timeout": 6}, "timeout", 5),
+])
+def test_what_has_a_name_of_ansible_s_has_another_one_for_playbooks(variables, option, value):
+    assert handed_over("rollback", {"__rollback_short_names": True, **variables})[option] == value
+    assert handed_over("rollback", variables).get(option) != value
+
+
+def test_no_option_of_a_playbook_has_only_a_name_of_ansible_s(role):
+    """Of which it warns."""
+    assert [name for name in options(role) if set(rollout_options.short_names(name)) <= get_reserved_names()] == []
 
 
 def test_what_was_typed_by_the_role_s_name_counts_most():

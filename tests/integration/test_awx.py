@@ -5,18 +5,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import ansible_runner
+import html5lib
 import pytest
+import yaml
 from namespace import eventually
 
-PROJECT = Path(__file__).parents[2] / "docs" / "awx" / "project"
+ROOT = Path(__file__).parents[2]
+PROJECT = ROOT / "docs" / "awx" / "project"
 #: What AWX's own inventory for jobs without machines says.
-LOCALHOST = "localhost ansible_connection=local ansible_python_interpreter={{ ansible_playbook_python }}\n"
+LOCALHOST = "localhost ansible_connection=local ansible_python_interpreter=\"{{ ansible_playbook_python }}\"\n"
 
 
 class Jobs:
@@ -34,7 +41,7 @@ class Jobs:
         folder = self.folder / f"job-{self.count}"
         shutil.copytree(PROJECT, folder / "project")
         for name, content in (("inventory/hosts", LOCALHOST), ("env/envvars", json.dumps(self.environment)),
-                              ("env/extravars", json.dumps({"namespace": self.namespace.name, **variables}))):
+                              ("env/extravars", json.dumps({"controller_namespace": self.namespace.name, **variables}))):
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text(content)
         return folder
@@ -50,6 +57,45 @@ class Jobs:
 @pytest.fixture
 def jobs(namespace, cluster, ansible_environment, tmp_path):
     return Jobs(namespace, cluster, ansible_environment, tmp_path)
+
+
+class Pod:
+    """A job as in a container of OpenShift: its user has a number and no name, a home that cannot be written to, and root's group.
+
+    It ends as the pod does: SIGTERM is what the runner gets when AWX cancels the job.
+    """
+
+    #: May read what is root's, as the interpreter may be, and write nothing but what is its own.
+    USER = ("setpriv", "--reuid", "12345", "--regid", "0", "--clear-groups", "--inh-caps", "+dac_read_search",
+            "--ambient-caps", "+dac_read_search")
+
+    def __init__(self, jobs, playbook, **variables):
+        self.folder = jobs.data_dir({"awx_job_id": jobs.count + 1, **variables})
+        home = self.folder / "home"
+        for path in (self.folder, *self.folder.rglob("*")):
+            os.chown(path, 12345, 0)
+        home.mkdir(mode=0o555)
+        (self.folder / "env" / "envvars").write_text(json.dumps({**jobs.environment, "ANSIBLE_HOME": str(self.folder / "ansible")}))
+        command = [*self.USER, sys.executable, "-m", "ansible_runner", "run", str(self.folder), "-p", playbook]
+        self.process = subprocess.Popen(command, cwd=self.folder, env={"PATH": os.environ["PATH"], "HOME": str(home)},
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def cancel(self):
+        self.process.terminate()
+
+    @functools.cached_property
+    def status(self):
+        print(self.process.communicate(timeout=300)[0])
+        return (self._artifacts / "status").read_text()
+
+    @property
+    def events(self):
+        return [json.loads(path.read_text()) for path in (self._artifacts / "job_events").glob("*.json")]
+
+    @property
+    def _artifacts(self):
+        (folder,) = (self.folder / "artifacts").iterdir()
+        return folder
 
 
 def artifacts(runner):
@@ -72,26 +118,97 @@ def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
     """The second job gets the first one's artifacts as variables, over its own survey's."""
     namespace.make_primary(4)
 
-    answers = {"name": "foo", "image": "myimage:v2", "namespace": namespace.name}
+    answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name}
     update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
 
     assert update.status == "successful" and images(namespace) == {"myimage:v2"}
     assert artifacts(update) == {
-        "name": "foo", "names": [], "namespace": namespace.name, "image": "myimage:v2", "outcome": "updated",
-        "previous_images": {"web": "myimage:v1"}, "msg": "foo is updated to myimage:v2: 4 of 4 replicas available"}
+        "controller": "foo", "names": [], "controller_namespace": namespace.name, "kind": "ReplicationController",
+        "image": "myimage:v2", "outcome": "updated", "previous_images": {"web": "myimage:v1"},
+        "msg": "foo is updated to myimage:v2: 4 of 4 replicas available"}
 
     back = jobs.launch("rollback.yml", **survey("rollback") | artifacts(update))
 
     assert back.status == "successful" and images(namespace) == {"myimage:v1"}
+    assert not [job for job in (update, back) if "reserved name" in job.stdout.read()], "a warning of Ansible's"
     assert artifacts(back)["image"] == "myimage:v1" and artifacts(back)["outcome"] == "rolled_back"
     status = artifacts(jobs.launch("status.yml"))
     assert status["in_progress"] == [] and [each["name"] for each in status["rollouts"]] == ["foo"]
 
 
+def test_a_workflow_for_a_deployment_goes_back_to_a_revision(namespace, jobs):
+    """The kind is handed on too."""
+    namespace.make_deployment(2)
+    answers = {"controller": "foo", "image": "myimage:v2", "controller_namespace": namespace.name, "kind": "Deployment"}
+    update = jobs.launch("image_bump.yml", **survey("image_bump") | answers)
+    assert update.status == "successful" and artifacts(update)["kind"] == "Deployment"
+    handed_on = {**artifacts(update), "previous_images": {}}
+
+    back = jobs.launch("rollback.yml", **survey("rollback") | handed_on | {"image": "", "to_revision": "1"})
+
+    assert back.status == "successful" and images(namespace) == {"myimage:v1"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="SKIPPED: only root can be another user")
+def test_in_a_container_without_a_user_s_name_or_home(namespace, jobs):
+    """Cancelled, launched again, rolled back; the report outlives the container."""
+    namespace.make_primary(4)
+    wanted = {"controller": "foo", "image": "myimage:v2-slow", "report": "rollout.html"}
+    cancelled = Pod(jobs, "image_bump.yml", **wanted)
+    new = eventually(lambda: new_pods(namespace), "the first new pod", seconds=120)
+    cancelled.cancel()
+    assert cancelled.status == "canceled"
+    eventually(lambda: rest(namespace), "the end of all its changes", seconds=60)
+
+    again = Pod(jobs, "image_bump.yml", **wanted)
+
+    told = artifacts(again)
+    assert again.status == "successful" and told["outcome"] == "updated" and new <= new_pods(namespace)
+    page = " ".join("".join(html5lib.HTMLParser(strict=True).parse(told["report_page"]).itertext()).split())
+    assert "foo is updated to myimage:v2-slow" in page and "12345 on" in page
+    back = Pod(jobs, "rollback.yml", **told)
+    assert back.status == "successful" and images(namespace) == {"myimage:v1"}
+
+
+@pytest.mark.parametrize("report", ["/tmp/page.html", "../page.html"])
+def test_a_form_s_report_is_a_file_of_the_project(namespace, jobs, report):
+    namespace.make_primary(1)
+
+    job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2", report=report, awx_job_id=7)
+
+    assert job.status == "failed" and "is not a path inside the project" in " ".join(job.stdout.read().split())
+    assert images(namespace) == {"myimage:v1"}
+
+
+def test_the_project_gets_the_collection_from_a_git_repository(jobs, tmp_path):
+    """As before a release: of the address in requirements.yml only the place is another one here."""
+    requirements = PROJECT / "collections" / "requirements.yml"
+    (collection,) = yaml.safe_load(requirements.read_text())["collections"]
+    repository = tmp_path / "repository"
+    files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True)
+    for name in filter(None, files.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (repository / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, repository / name)
+    author = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.com"]
+    for command in (["init", "-q", "-b", collection["version"]], ["add", "-A"], [*author, "commit", "-qm", "all"]):
+        subprocess.run(["git", *command], cwd=repository, check=True)
+    (tmp_path / "requirements.yml").write_text(requirements.read_text().replace(collection["name"], f"file://{repository}"))
+
+    there = tmp_path / "there"
+    subprocess.run(["ansible-galaxy", "collection", "install", "-r", "requirements.yml", "-p", str(there)], cwd=tmp_path,
+                   env={**os.environ, **jobs.environment, "ANSIBLE_COLLECTIONS_PATH": str(there)}, check=True, timeout=300)
+
+    installed = there / "ansible_collections" / "baton" / "kubernetes"
+    assert (installed / "playbooks" / "image_bump.yml").is_file()
+    assert {path.name for path in (installed / "docs" / "awx" / "project").glob("*.yml")} == {
+        path.name for path in PROJECT.glob("*.yml")}
+
+
 def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
     namespace.make_primary(2)
 
-    job = jobs.launch("image_bump.yml", name="foo", image="myimage:v2-crash", failure_grace=1)
+    job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2-crash", failure_grace=1)
 
     assert job.status == "failed" and images(namespace) == {"myimage:v1"}
     assert artifacts(job)["outcome"] == "rolled_back" and "CrashLoopBackOff" in artifacts(job)["msg"]
@@ -100,7 +217,7 @@ def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
 def test_the_injected_token_is_in_no_artifact(namespace, jobs):
     namespace.make_primary(1)
 
-    job = jobs.launch("image_bump.yml", name="foo", image="myimage:v2")
+    job = jobs.launch("image_bump.yml", controller="foo", image="myimage:v2")
 
     files = [path for path in Path(job.config.artifact_dir).rglob("*") if path.is_file() and path.name != "command"]
     assert job.status == "successful" and len(files) > 10
@@ -111,7 +228,7 @@ def test_a_cancelled_job_stops_and_its_relaunch_goes_on(namespace, jobs):
     """AWX cancels with SIGKILL for the process group."""
     namespace.make_primary(4)
     cancelled = threading.Event()
-    wanted = {"name": "foo", "image": "myimage:v2-slow"}
+    wanted = {"controller": "foo", "image": "myimage:v2-slow"}
     job = []
     thread = threading.Thread(target=lambda: job.append(jobs.launch("image_bump.yml", cancelled.is_set, **wanted)))
     thread.start()

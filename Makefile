@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit sanity integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule
+TIERS := lint unit sanity packaging integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -34,6 +34,7 @@ pins: ## The lock files, after a change of a requirements file: every package wi
 	@build/pins/bin/pip install --quiet --disable-pip-version-check pip-tools==7.6.2
 	@$(COMPILE) --output-file tests/requirements.lock requirements.txt tests/requirements.txt
 	@$(COMPILE) --output-file docs/requirements.lock --constraint tests/requirements.lock docs/requirements.txt
+	@$(COMPILE) --output-file tests/packaging/requirements.lock tests/packaging/requirements.txt
 
 .PHONY: demo
 demo: .venv/ready ## A cluster, a ReplicationController at v1, and what happens when it is rolled, killed, resumed
@@ -47,6 +48,7 @@ test: .venv/ready ## Every tier that this machine can run, and a summary
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster
 test-sanity: ## ansible-test sanity
+test-packaging: ## The built collection: what is in it, and galaxy-importer
 test-integration: ## pytest tests/integration: on the embedded cluster
 test-faults-sample: ## Two points of each series of test-faults, always the same ones: 3 minutes
 test-manifests-sample: ## Some of test-manifests, always the same ones: 90 seconds
@@ -93,7 +95,7 @@ docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/
 
 .PHONY: build
 build: .venv/ready ## The collection as a file, in build/
-	@ansible-galaxy collection build --force --output-path build
+	@python tests/packaging build
 
 .PHONY: cluster-up cluster-down
 cluster-up cluster-down: cluster-%: .venv/ready

@@ -76,6 +76,7 @@ TIERS = {
     ),
     "unit": Tier(["pytest -q -n auto --dist worksteal tests/unit"]),
     "sanity": Tier(["bash tests/sanity/run"]),
+    "packaging": Tier(["python tests/packaging"]),
     "integration": Tier([BUILD, "pytest -q -n auto --dist worksteal tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration",

@@ -28,7 +28,8 @@ class ActionWithSecrets(ActionBase):
         super().run(tmp, task_vars)
         # The roles give all arguments in one template, under a name: of a template in the place of the arguments, Ansible warns,
         # since facts of a machine could add some. Ours can only be options that the role's argument_specs.yml has.
-        self._task.args |= self._task.args.pop("_arguments", {})
+        if isinstance(self._task.args.get("_arguments"), dict):
+            self._task.args |= self._task.args.pop("_arguments")
         try:
             headers = check_type_dict(self._task.args.get("proxy_headers") or {})
         except TypeError:  # of what is no mapping, the module would show all in its invocation

@@ -80,8 +80,26 @@ def test_the_execution_environment_has_the_versions_that_are_tested():
     environment = yaml.safe_load((AWX / "execution-environment.yml").read_text())["dependencies"]
     pins = {line.split()[0] for path in ("requirements.txt", "tests/requirements.txt")
             for line in (ROOT / path).read_text().splitlines() if not line.startswith("#")}
-    (collection,) = environment["galaxy"]["collections"]
-
     programs = {environment[program]["package_pip"] for program in ("ansible_core", "ansible_runner")}
     assert {*environment["python"]} | programs <= pins
-    assert collection["version"] == yaml.safe_load((ROOT / "galaxy.yml").read_text())["version"]
+
+
+def test_project_and_execution_environment_get_the_collection_from_one_place():
+    """Which tests/integration/test_awx.py installs it from."""
+    environment = yaml.safe_load((AWX / "execution-environment.yml").read_text())["dependencies"]
+    project = yaml.safe_load((AWX / "project" / "collections" / "requirements.yml").read_text())
+
+    assert environment["galaxy"]["collections"] == project["collections"] and len(project["collections"]) == 1
+
+
+def test_the_rulebook_gives_a_playbook_of_the_collection_variables_that_it_knows_and_nothing_to_evaluate():
+    (ruleset,) = yaml.safe_load((ROOT / "extensions" / "eda" / "rulebooks" / "rollback.yml").read_text())
+    (rule,) = ruleset["rules"]
+    action = rule["action"]["run_playbook"]
+
+    playbook = (ROOT / "playbooks" / f"{action['name'].removeprefix('baton.kubernetes.')}.yml").read_text()
+    assert all(re.search(rf"{{{{.*\b{variable}\b", playbook) for variable in action["extra_vars"])
+    labels = {label for value in action["extra_vars"].values() for label in re.findall(r"labels\.(\w+)", value)}
+    names = dict(re.findall(r'\blabels\.(\w+) is match\("(.*?)"\)', rule["condition"]))
+    assert labels == set(names) and labels and " or " not in rule["condition"]
+    assert not [name for name in names.values() if re.match(name, "{{ lookup('pipe', 'id') }}") or re.match(name, "a{{ 1 }}")]

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LOCKS = {"tests/requirements.lock": ("requirements.txt", "tests/requirements.txt"),
          "docs/requirements.lock": ("docs/requirements.txt",),
+         "tests/packaging/requirements.lock": ("tests/packaging/requirements.txt",),
          "tests/cluster/requirements-go.txt": ("tests/cluster/requirements-go.txt",)}
 
 

@@ -276,7 +276,7 @@ def test_many_are_rolled_back_by_their_labels_or_names(namespace, playbooks):
     assert images(namespace) == {"foo": {"myimage:v1"}, "shop": {"myimage:v1"}, "other": {"other:v1", "other:v2"}}
     assert '"names": [' in output.partition("CUSTOM STATS")[2]
 
-    playbooks.run("rollback", controller="", names="shop, other")
+    playbooks.run("rollback", controller="", names="foo, other")
     assert images(namespace)["other"] == {"other:v1"}
 
 
@@ -377,7 +377,7 @@ def test_many_controllers_go_through_the_stages_together(namespace, playbooks, s
     for name in names:
         namespace.make_primary(4, name=name)
     shop.broken = {"100%"}
-    wanted = {"name": "", "names": names, "stages": ["50%", "100%"]}
+    wanted = {"controller": "", "names": names, "stages": ["50%", "100%"]}
 
     playbooks.bump(succeeds=False, **wanted)
     assert shop.asked == [("50%", 4, 4), ("100%", 0, 8)] and versions(namespace) == (8, 0)

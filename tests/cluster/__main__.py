@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ EPILOGUE = """\
 environment:
   KUBECONFIG         a cluster to use instead: `up` checks that it answers, `down` leaves it alone
   KUBEBUILDER_ASSETS a folder with prebuilt programs; what it lacks is built
+  BATON_KUBERNETES   the version of Kubernetes of new clusters
   XDG_CACHE_HOME     where clusters and programs are kept, in baton-kubernetes/ (default: ~/.cache)
 
 exit codes: 0 done, 1 failed (or, of `status`, not healthy), 2 wrong usage, 130 interrupted
@@ -59,7 +61,7 @@ def _interrupt(*_unused: object) -> None:
 
 
 def _up(options: argparse.Namespace) -> None:
-    embedded.up(options.name, options.controller_manager_qps, options.real_node)
+    embedded.up(options.name, options.controller_manager_qps, options.real_node, kubernetes=options.kubernetes)
 
 
 def _down(options: argparse.Namespace) -> None:
@@ -89,7 +91,8 @@ def _kubeconfig(options: argparse.Namespace) -> None:
 def _build(options: argparse.Namespace) -> None:
     if options.real_node:
         machine.install()
-    for name, path in binaries.provide([*binaries.needed(options.real_node), *options.extra]).items():
+    programs = [*binaries.needed(options.real_node), *options.extra]
+    for name, path in binaries.provide(programs, options.kubernetes or binaries.NEWEST).items():
         print(f"{name} {path}")
 
 
@@ -138,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     build = verb("build", _build, "build the programs, start nothing, print their paths")
     build.add_argument("--with", dest="extra", action="append", default=[], choices=binaries.OPTIONAL, help="build this one too")
     build.add_argument("--real-node", action="store_true", help="those of a real node; Debian packages are installed as well")
+    for added in up, build:
+        added.add_argument(
+            "--kubernetes",
+            default=os.environ.get(embedded.VERSION, ""),
+            metavar="VERSION",
+            help=f"{', '.join(binaries.VERSIONS)} (default: {embedded.VERSION}, or the newest)",
+        )
     stop = named("stop", _stop, "end one component of a running cluster")
     stop.add_argument("--kill", action="store_true", help="by SIGKILL instead of SIGTERM")
     for added in stop, named("start", _start, "start a stopped component again"):

@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import subtask
@@ -39,8 +39,31 @@ NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
 OF_A_REAL_NODE = ("kubelet", "kube-proxy", "web")
 """What a cluster with a real node needs in place of KWOK."""
 
-KEPT_TOGETHER = (("kubernetes", "kwok"), ("kubectl-1.17",), ("web",), ("k6",))
+CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+"""What an older Kubernetes has of its own: a folder kubernetes-1.N. All else is the newest's, which serves them too."""
+
+OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
+
+ALONE = (*OLDER, "kubectl-1.17", "web", "k6")
+KEPT_TOGETHER = (("kubernetes", "kwok"), *((module,) for module in ALONE))
 """Modules whose programs share a folder: another version of one of them builds all of these again."""
+
+
+def _release(module: str) -> str:
+    """Of Kubernetes, as in "v1.36.3"; "" in a module that is not Kubernetes."""
+    found = re.search(r"k8s\.io/kubernetes (v1\.\d+\.\d+)", (HERE / module / "go.mod").read_text("utf-8"))
+    return found[1] if found else ""
+
+
+NEWEST = _release("kubernetes")[1:].rpartition(".")[0]
+
+VERSIONS = (*(folder.partition("-")[2] for folder in OLDER), NEWEST)
+"""Of Kubernetes, the oldest first."""
+
+
+def release(version: str) -> str:
+    """In full: of "1.24" it is "v1.24.0"."""
+    return _release(_module("kube-apiserver", version))
 
 
 def needed(with_real_node: bool) -> tuple[str, ...]:
@@ -48,23 +71,30 @@ def needed(with_real_node: bool) -> tuple[str, ...]:
     return (*(name for name in NEEDED if name != "kwok"), *OF_A_REAL_NODE) if with_real_node else NEEDED
 
 
-def provide(names: Iterable[str] = NEEDED) -> dict[str, Path]:
+def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str, Path]:
     """The path of each program, prebuilt ones from KUBEBUILDER_ASSETS first, the others built where missing.
 
-    Milliseconds when there is nothing to build. Raises ClusterError.
+    kubernetes: which of VERSIONS. Milliseconds when there is nothing to build. Raises ClusterError.
     """
-    paths = {name: _prebuilt(name) for name in names}
+    modules_of = {name: _module(name, kubernetes) for name in names}
+    paths = {name: None if module in OLDER else _prebuilt(name) for name, module in modules_of.items()}
     wanted = [name for name, path in paths.items() if path is None]
     if wanted:
         go = find_go()
         for modules in KEPT_TOGETHER:
             folder = cache() / "bin" / _key(go, modules)
-            here = [name for name in wanted if PACKAGES[name][0] in modules]
-            missing = [name for name in here if not (folder / name).exists()]
-            if missing:
-                _build(go, folder, missing)
+            here = {name: modules_of[name] for name in wanted if modules_of[name] in modules}
+            if not all((folder / name).exists() for name in here):
+                _build(go, folder, here)
             paths.update({name: folder / name for name in here})
     return paths
+
+
+def _module(name: str, kubernetes: str) -> str:
+    """The folder of a program's go.mod. Raises ClusterError."""
+    if kubernetes not in VERSIONS:
+        raise ClusterError(f"there is no Kubernetes {kubernetes!r} here, but {', '.join(VERSIONS)}")
+    return f"kubernetes-{kubernetes}" if kubernetes != NEWEST and name in CONTROL_PLANE else PACKAGES[name][0]
 
 
 def _prebuilt(name: str) -> Path | None:
@@ -86,20 +116,21 @@ def _key(go: Path, modules: Iterable[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(go: Path, folder: Path, names: list[str]) -> None:
+def _build(go: Path, folder: Path, modules_of: Mapping[str, str]) -> None:
+    """Build those programs that are not there."""
     with locked(folder.with_suffix(".lock"), "the programs of the cluster"):
-        names = [name for name in names if not (folder / name).exists()]  # somebody else may have built meanwhile
+        names = [name for name in modules_of if not (folder / name).exists()]  # somebody else may have built meanwhile
         if not names:
             return
         say(f"building {', '.join(names)}: once per machine, all of them take about 8 minutes on 2 cores from nothing")
         folder.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
         for number, name in enumerate(names, 1):
-            module, package = PACKAGES[name]
+            module, package = modules_of[name], PACKAGES[name][1]
             draft = folder / f".{name}"
             subtask.run(
                 f"building {name} ({number} of {len(names)})",
-                [str(go), "build", "-v", "-trimpath", "-ldflags", _link_flags(module), "-o", str(draft), package],
+                [str(go), "build", "-v", "-trimpath", *_flags(module), "-o", str(draft), package],
                 HERE / module,
                 _environment(),
             )
@@ -112,13 +143,21 @@ def _environment() -> dict[str, str]:
     return os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 
 
+def _flags(module: str) -> list[str]:
+    """What an older Kubernetes needs of its own.
+
+    It has the clouds' controllers, which nothing here needs, inside; and links names of Go's that are refused since Go 1.23.
+    """
+    flags = _link_flags(module)
+    return ["-tags", "providerless", "-ldflags", f"{flags} -checklinkname=0"] if module in OLDER else ["-ldflags", flags]
+
+
 def _link_flags(module: str) -> str:
     """Without symbols, and of Kubernetes with the version, which its own build scripts set at link time."""
-    module = module if module != "kwok" else "kubernetes"
-    requirement = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (HERE / module / "go.mod").read_text("utf-8"))
-    if not requirement:
+    version = _release(module if module != "kwok" else "kubernetes")
+    if not version:
         return "-s -w"
-    version, major, minor = requirement.groups()
+    major, minor, _patch = version[1:].split(".")
     values = {
         "k8s.io/component-base/version.gitVersion": version,
         "k8s.io/component-base/version.gitMajor": major,

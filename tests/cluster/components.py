@@ -17,6 +17,8 @@ from processes import Process
 from workspace import HERE, ClusterError
 
 LOOPBACK = "127.0.0.1"
+WATCHES_END = 27
+"""From this minor version of Kubernetes on the API server can be told to end its watches."""
 PORTS = 6
 """Ports per cluster: etcd for clients, etcd for peers, API server, controller manager, scheduler, KWOK."""
 
@@ -28,10 +30,17 @@ class Settings:
     folder: Path
     first_port: int
     controller_manager_qps: int
+    kubernetes: str
+    """The version, such as 1.36."""
     admission_plugins: tuple[str, ...] = ()
     """Of the API server, alongside those of its default."""
     network: Network | None = None
     """Of the real node, where there is one instead of the fake ones."""
+
+    @property
+    def minor(self) -> int:
+        """Of that version."""
+        return int(self.kubernetes.rpartition(".")[2])
 
     @property
     def address(self) -> str:
@@ -156,7 +165,8 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         f"--service-account-signing-key-file={settings.key}",
         f"--service-cluster-ip-range={settings.network.services if settings.network else '10.96.0.0/16'}",
         "--allow-privileged",
-        "--shutdown-watch-termination-grace-period=1s",  # else SIGTERM waits until the last watch ends by itself
+        # Else SIGTERM waits until the last watch ends by itself, as it does where there is no such option.
+        *(["--shutdown-watch-termination-grace-period=1s"] if settings.minor >= WATCHES_END else ()),
         *([f"--enable-admission-plugins={','.join(settings.admission_plugins)}"] if settings.admission_plugins else ()),
         *(_to_kubelets(settings) if settings.network else ()),
     ]
@@ -217,7 +227,7 @@ CONTROL_PLANE = (
     (Component("kube-apiserver", _kube_apiserver, 2, "/readyz"),),
     (
         Component("kube-controller-manager", _kube_controller_manager, 3, "/healthz"),
-        Component("kube-scheduler", _kube_scheduler, 4, "/readyz"),
+        Component("kube-scheduler", _kube_scheduler, 4, "/healthz"),  # older ones have no /readyz
     ),
 )
 

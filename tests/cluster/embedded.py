@@ -12,6 +12,7 @@ A cluster is a folder in the user's cache and the processes that the state.json 
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
@@ -38,16 +39,20 @@ COMPONENTS = {
 }
 """All that there can be."""
 
+VERSION = "BATON_KUBERNETES"
+"""The variable of the environment that names the version of Kubernetes."""
+
 
 def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False,
-       admission_plugins: Sequence[str] = ()) -> Cluster | GivenCluster:
+       admission_plugins: Sequence[str] = (), kubernetes: str = "") -> Cluster | GivenCluster:
     """The cluster of that name: started, or repaired, unless it is running and healthy.
 
-    Its API server has these admission plugins beside those of its default, from the first start to the end.
+    Its API server has these admission plugins beside those of its default, from the first start to the end; so long it is
+    of one version of Kubernetes, as BATON_KUBERNETES in the environment says, the newest without.
     With KUBECONFIG in the environment: that cluster, if it answers. Raises ClusterError; then nothing is left running.
     """
     cluster = find(name)
-    cluster.up(controller_manager_qps, with_real_node, admission_plugins)
+    cluster.up(controller_manager_qps, with_real_node, admission_plugins, kubernetes or os.environ.get(VERSION, ""))
     return cluster
 
 
@@ -100,25 +105,25 @@ class Cluster:
 
     # Verbs
 
-    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str]) -> None:
+    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str) -> None:
         """Start what is not healthy, and return when pods can be created. A failure brings the whole cluster down."""
         began = time.monotonic()
+        kubernetes = kubernetes or binaries.NEWEST
+        if with_real_node and kubernetes != binaries.NEWEST:
+            raise ClusterError(f"a real node is of Kubernetes {binaries.NEWEST}, not {kubernetes}")
         with self._locked():
             state = State.load(self._folder)
-            if state and with_real_node != (state.network is not None):
-                raise ClusterError(f"cluster {self.name} has other nodes, which cannot be changed: end it first with `down`")
-            if state and state.admission_plugins != [*admission_plugins]:
-                raise ClusterError(f"cluster {self.name} has other admission plugins, which cannot be changed: end it first with "
-                                   f"`down`")
+            if state and (other := _other(state, with_real_node, admission_plugins, kubernetes)):
+                raise ClusterError(f"cluster {self.name} has {other}, which cannot be changed: end it first with `down`")
             as_wanted = state is not None and state.controller_manager_qps == controller_manager_qps
             if as_wanted and set(self.status().values()) == {"healthy"} and _works(state):
                 say(f"cluster {self.name} is up already: {state.settings.server}")
                 return
             if with_real_node:
                 machine.check(self._folder)
-            programs = binaries.provide(binaries.needed(with_real_node))
+            programs = binaries.provide(binaries.needed(with_real_node), kubernetes)
             try:
-                state = state or self._create(controller_manager_qps, with_real_node, admission_plugins)
+                state = state or self._create(controller_manager_qps, with_real_node, admission_plugins, kubernetes)
                 if state.settings.network:
                     state.settings.network.up()
                 if not as_wanted:
@@ -156,7 +161,8 @@ class Cluster:
             state = self._state()
             wanted = _component(state, component)
             if supervision.look(state, wanted) != "healthy":
-                supervision.start(state, [wanted], binaries.provide(binaries.needed(state.network is not None)))
+                programs = binaries.provide(binaries.needed(state.network is not None), state.kubernetes)
+                supervision.start(state, [wanted], programs)
 
     def kill_container(self, container: str) -> None:
         """End a container of the real node by SIGKILL, as by hand; its id is in the pod's status."""
@@ -184,11 +190,12 @@ class Cluster:
             raise ClusterError(f"there is no cluster {self.name}: start it with `up`")
         return state
 
-    def _create(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str]) -> State:
+    def _create(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str],
+                kubernetes: str) -> State:
         shutil.rmtree(self._folder, ignore_errors=True)  # one without a state has no process either
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
-        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps, [*admission_plugins])
+        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps, kubernetes, [*admission_plugins])
         with uninterrupted():
             state.network = claim_network().number if with_real_node else None
             state.save()
@@ -206,6 +213,15 @@ class Cluster:
             if state.settings.network:
                 real_node.remove(state.settings.network)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _other(state: State, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str) -> str:
+    """What a cluster that is there has otherwise than it is wanted, of what it has for good; "" where it is as wanted."""
+    if with_real_node != (state.network is not None):
+        return "other nodes"
+    if kubernetes != state.kubernetes:
+        return f"Kubernetes {state.kubernetes} and not {kubernetes}"
+    return "other admission plugins" if state.admission_plugins != [*admission_plugins] else ""
 
 
 def _kubeconfig(state: State) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from binaries import NEWEST
 from components import Settings
 from network import Network
 from processes import Process
@@ -23,6 +24,8 @@ class State:
     first_port: int
     token: str
     controller_manager_qps: int
+    kubernetes: str = NEWEST
+    """The version of its control plane."""
     admission_plugins: list[str] = field(default_factory=list)
     """Of the API server, alongside those of its default."""
     network: int | None = None
@@ -48,4 +51,6 @@ class State:
     def settings(self) -> Settings:
         """For the command lines."""
         network = None if self.network is None else Network(self.network)
-        return Settings(self.folder, self.first_port, self.controller_manager_qps, tuple(self.admission_plugins), network)
+        return Settings(
+            self.folder, self.first_port, self.controller_manager_qps, self.kubernetes, tuple(self.admission_plugins), network
+        )

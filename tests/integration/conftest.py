@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 import embedded
+import kubernetes
 import pytest
 import sshd
 from namespace import ADMISSION_PLUGINS, Namespace, cannot_run
@@ -28,6 +29,23 @@ def cluster():
     name = f"integration-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}{worker}"
     with embedded.up(name, admission_plugins=ADMISSION_PLUGINS) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def release(cluster):
+    """The version of the API server, as (1, 36)."""
+    with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
+        version = kubernetes.client.VersionApi(client).get_code()
+    return int(version.major), int(version.minor.rstrip("+"))
+
+
+@pytest.fixture(autouse=True)
+def _is_new_enough(request):
+    """Skip a test aloud where the API server lacks what it is about."""
+    if marker := request.node.get_closest_marker("since"):
+        version, why = marker.args
+        if request.getfixturevalue("release") < tuple(map(int, version.split("."))):
+            pytest.skip(f"NEEDS KUBERNETES {version}: {why}")
 
 
 @pytest.fixture

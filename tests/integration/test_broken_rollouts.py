@@ -75,6 +75,8 @@ class Row:
     is_alone: bool = False
     #: What else is told then.
     also: tuple[str, ...] = ()
+    #: The first version of Kubernetes that can be broken in this way.
+    since: str = "1.0"
 
     def primary(self) -> Json:
         """The controller with the old template."""
@@ -142,7 +144,7 @@ ROWS = [
         spec={"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "type", "labelSelector": {"matchLabels": {"app": "foo"}}}]}}}),
     Row("scheduling gate closed", "unschedulable", ("SchedulingGated",), False, "SchedulingGated",
-        spec={"schedulingGates": [{"name": "example.com/approval"}]}),
+        spec={"schedulingGates": [{"name": "example.com/approval"}]}, since="1.27"),
     Row("volume claim pending", "claim", ("unbound immediate",), False, "unbound immediate PersistentVolumeClaims",
         spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
         objects={f"{CORE}/persistentvolumeclaims/data": {
@@ -162,7 +164,7 @@ ROWS = [
             "apiVersion": "v1", "kind": "LimitRange", "spec": {"limits": [{"type": "Container", "max": {"cpu": "1"}}]}}}),
     Row("ServiceAccount missing", "service-account", ("error looking up service account",), True, "serviceaccount .nope. not found",
         spec={"serviceAccountName": "nope"}, is_refused=True),
-    Row("policy refuses", "admission", ("denied request",), True, "pods need a team label", is_refused=True,
+    Row("policy refuses", "admission", ("denied request",), True, "pods need a team label", is_refused=True, since="1.30",
         objects={f"{ADMISSION}/validatingadmissionpolicies/NAMESPACE": {
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
             "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [NEW_PODS]},
@@ -393,7 +395,8 @@ def without_chance(text: str, namespace: str) -> str:
     return re.sub(r"\b(foo-[0-9a-f]{10}|foo)-[a-z0-9]{5}\b", r"\1-x7k2p", text.replace(namespace, "shop"))
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.cause)
+@pytest.mark.parametrize("row", [
+    pytest.param(row, marks=pytest.mark.since(row.since, "it cannot be broken in this way"), id=row.cause) for row in ROWS])
 def test_the_cause_is_told(row, outcomes):
     it = outcomes[row].result()
 

@@ -103,6 +103,7 @@ def test_a_label_key_of_the_users_own_is_refused(namespace):
     assert "app=foo is already in use" in refused(namespace, image="myimage:v2", deployment_label_key="app").what
 
 
+@pytest.mark.since("1.25", "it ignores fields that it does not know")
 def test_a_field_that_is_not_there_is_refused(namespace):
     namespace.make_primary(1)
 

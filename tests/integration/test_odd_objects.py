@@ -133,6 +133,7 @@ ODD_CONTAINER = {
 }
 
 
+@pytest.mark.since("1.36", "the fields are its own")
 def test_fields_that_we_know_nothing_of_stay(namespace):
     """Through an update by image, by strategic merge, and by the handover: what is not asked for is as before."""
     body = manifest(0)

@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluster", "tests/integration")]
 
+import api_servers  # noqa: E402
 import authority  # noqa: E402
 import cores  # noqa: E402
 import embedded  # noqa: E402
@@ -35,7 +36,7 @@ from workers import work_off  # noqa: E402
 #: Rows end in several threads.
 RECORDING = threading.Lock()
 #: Each a function that tells its rows, those of the sample or all.
-SOURCES = (packages.rows, cores.rows)
+SOURCES = (packages.rows, cores.rows, api_servers.rows)
 
 
 def main() -> int:

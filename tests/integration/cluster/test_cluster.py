@@ -221,6 +221,18 @@ def test_up_repairs_and_throttles(cluster: Cluster) -> None:
     assert not any("--kube-api-qps=20 " in line for line in processes(NAME))
 
 
+def test_version_stays_as_long_as_the_cluster(cluster: Cluster) -> None:
+    """Its own is the newest; what an API server of another one would find in etcd is anybody's guess."""
+    version = api(cluster).get("/version")
+    assert f"{version['major']}.{version['minor']}" == binaries.NEWEST
+    before = pids(NAME)
+
+    code, _out, err = run("up", "--name", NAME, BATON_KUBERNETES="1.24")
+
+    assert (code, pids(NAME)) == (1, before)
+    assert f"cluster {NAME} has Kubernetes {binaries.NEWEST} and not 1.24, which cannot be changed" in err
+
+
 def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Path) -> None:
     """`up` checks it, `down` does nothing, both say so; one that does not answer is an error."""
     given = tmp_path / "config"
@@ -230,6 +242,8 @@ def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Pat
     assert (code, err) == (0, f"KUBECONFIG={given} names the cluster, and it answers: {cluster.server}\n")
     code, _out, err = run("down", KUBECONFIG=str(given))
     assert (code, err) == (0, f"KUBECONFIG={given} names the cluster: nothing to bring down\n")
+    code, _out, err = run("up", "--kubernetes", "1.24", KUBECONFIG=str(given))
+    assert (code, err) == (1, f"error: KUBECONFIG={given} names the cluster: it is not ours to make of Kubernetes 1.24\n")
     assert run("status", "--name", NAME)[0] == 0
 
     given.write_text(given.read_text("utf-8").replace(cluster.server, "https://127.0.0.1:1"), encoding="utf-8")
@@ -246,6 +260,8 @@ def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Pat
         (["up", "--name", "../x"], "a cluster's name consists of"),
         (["stop", "--name", "nobody", "etcd"], "there is no cluster nobody"),
         (["kubeconfig", "--name", "nobody"], "there is no cluster nobody"),
+        (["up", "--name", "nobody", "--kubernetes", "1.4"], "there is no Kubernetes '1.4' here, but "),
+        (["up", "--name", "nobody", "--kubernetes", "1.24", "--real-node"], f"a real node is of Kubernetes {binaries.NEWEST}"),
     ],
 )
 def test_mistake_is_one_sentence(arguments: list[str], sentence: str) -> None:
@@ -506,7 +522,7 @@ def test_evicted_pod_has_failed(pods: Callable[[str], dict[str, Any]]) -> None:
 
 
 def test_etcd_which_asks_nobody_who_they_are_is_out_of_reach_of_pods():
-    settings = components.Settings(clusters() / NAME, 20000, 20, network=Network(7))
+    settings = components.Settings(clusters() / NAME, 20000, 20, binaries.NEWEST, network=Network(7))
 
     for words in (components._etcd(settings), [word for word in components._kube_apiserver(settings) if "etcd" in word]):
         urls = [word for word in words if "http://" in word]

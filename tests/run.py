@@ -10,7 +10,9 @@ SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run 
 from __future__ import annotations
 
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -48,13 +50,30 @@ class Result:
 
 
 def no_docker_engine() -> str:
-    """Say what the `kind` scenario misses here."""
+    """Say what the `kind` scenario misses here. An image of the node that can be pulled is pulled."""
     for command in ("docker version", "kind version"):
-        try:
-            subprocess.run(command.split(), check=True, capture_output=True, timeout=30)
-        except (OSError, subprocess.SubprocessError):
+        if not answers(command):
             return f"no Docker engine with kind here: `{command}` does not answer"
+    image = os.environ.get("BATON_KIND_IMAGE") or default_node_image()
+    if image and not answers(f"docker image inspect {image}") and not answers(f"docker pull {image}", seconds=900):
+        return f"the node image {image} is not here and cannot be pulled: BATON_KIND_IMAGE may name another one"
     return ""
+
+
+def default_node_image() -> str:
+    """The image with which kind makes a node: no command of it tells, but its program has it. "" where it has not."""
+    kind = Path(shutil.which("kind") or os.devnull)
+    found = re.search(rb"kindest/node:v[0-9.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
+    return found[0].decode() if found else ""
+
+
+def answers(command: str, seconds: int = 30) -> bool:
+    """Whether it succeeds; what it prints is of no interest."""
+    try:
+        subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=seconds)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True
 
 
 def no_real_node() -> str:

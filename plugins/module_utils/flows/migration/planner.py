@@ -170,19 +170,16 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
 
 def _refuse_rollouts(request: Request, there: MigrationObserved, config: DeploymentConfig) -> None:
     # | DeploymentConfig | kept | its rollouts | step |
-    # | goes | - | any | error |
-    if config.is_deleting:
-        raise RolloutError("it is being deleted", where=request.where)
     # | yes | - | one is in progress | error |
     if name := rolling(config, there.rollouts):
         raise RolloutError(f"its rollout {name} is in progress", where=request.where,
                            next_command=(*either(f"{request.oc} rollout status dc/{config.name}",
                                                  f"{request.oc} rollout cancel dc/{config.name}"),
                                          "then:", request.command()))
-    _refuse_others(request, there, config, f"{request.kubectl} scale rc {{}} --replicas=0")
+    _refuse_others(request, there, config)
 
 
-def _refuse_others(request: Request, there: MigrationObserved, config: DeploymentConfig, command: str) -> None:
+def _refuse_others(request: Request, there: MigrationObserved, config: DeploymentConfig) -> None:
     """Raise RolloutError where not exactly one of its rollouts has pods."""
     rollout = active(config, there.rollouts)
     # | yes | - | none is complete | error |
@@ -193,12 +190,16 @@ def _refuse_others(request: Request, there: MigrationObserved, config: Deploymen
     for it in there.rollouts:
         if it is not rollout and it.replicas:
             raise RolloutError(f"{it.name} has pods as well as {rollout.name}, its newest complete rollout", where=request.where,
-                               next_command=(command.format(it.name), "then:", request.command()))
+                               next_command=(request.command(State.ROLLED_BACK) if config.is_held else _empty(request, it), "then:",
+                                             request.command()))
 
 
 def _hold(request: Request, there: MigrationObserved, config: DeploymentConfig) -> Decision | None:
     """It begins nothing and sizes nothing for as long as the migration lasts. None when that is so."""
     if config.is_deleting:
+        # | goes | - | any | error |
+        if there.kept is None:
+            raise RolloutError("it is being deleted", where=request.where)
         return None
     # | not paused | any | any | pause it |
     if not config.is_paused:
@@ -214,7 +215,7 @@ def _hold(request: Request, there: MigrationObserved, config: DeploymentConfig) 
     # | paused | - | one has begun just before | wait |
     if name := rolling(config, there.rollouts):
         return Wait(f"the rollout {name} has ended")
-    _refuse_others(request, there, config, request.command(State.ROLLED_BACK))
+    _refuse_others(request, there, config)
     # | paused | - | another one has pods that are about to go | wait |
     for it in there.rollouts:
         if it is not rollout and not it.is_empty:
@@ -228,7 +229,7 @@ def _leave(request: Request, there: MigrationObserved, config: DeploymentConfig)
         # | paused | yes | one has pods, which would go with it | error |
         if it.replicas:
             raise RolloutError(f"{it.name}, which would be deleted with it, asks for {it.replicas} pods", where=request.where,
-                               next_command=(f"{request.kubectl} scale rc {it.name} --replicas=0", "then:", request.command()))
+                               next_command=(_empty(request, it), "then:", request.command()))
         # | paused | yes | one is left, without pods | delete that |
         return handover.delete_empty(it) if it.is_observed else Wait(f"the controller manager sees {it.name}")
     # | paused | yes | none is left | delete the DeploymentConfig |
@@ -236,3 +237,8 @@ def _leave(request: Request, there: MigrationObserved, config: DeploymentConfig)
         return Wait(f"{config.name} is gone")
     write = Delete(config.name, {"uid": config.uid, "resourceVersion": config.resource_version}, config.kind)
     return Step(Action.DELETE, config.name, write, after="the Deployment has all pods")
+
+
+def _empty(request: Request, rollout: Controller) -> str:
+    """The command after which it has no pods."""
+    return f"{request.kubectl} scale rc {rollout.name} --replicas=0"

@@ -145,6 +145,22 @@ def test_what_is_refused_before_the_pause(item, rollouts, words):
         World(item, *rollouts).decide()
 
 
+def test_one_that_goes_is_refused_also_when_it_was_paused_already():
+    world = World()
+    world.go(1)
+    world.becomes("DeploymentConfig", metadata={"deletionTimestamp": "now"})
+    with pytest.raises(RolloutError, match="it is being deleted"):
+        world.decide()
+
+
+@pytest.mark.parametrize("held, command", [({}, "scale rc foo-1 --replicas=0"), ({marks.HELD: "true"}, "state=rolled_back")])
+def test_how_pods_of_two_rollouts_become_those_of_one(held, command):
+    request = dataclasses.replace(MIGRATE, connection={"context": "{0}"})
+    with pytest.raises(RolloutError, match="foo-1 has pods as well as foo-2") as caught:
+        World(config(latest=2, paused=True, annotations=held), rollout(1), rollout(2, 1)).decide(request)
+    assert command in caught.value.next_command
+
+
 def test_a_rollout_that_only_a_look_at_itself_shows_is_seen():
     """News of the two kinds come on two ways."""
     found = rollout(2, 0, "New")

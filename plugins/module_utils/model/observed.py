@@ -325,6 +325,11 @@ class Observed:
         return {"time": self.now, **({"who": self.who} if self.who else {})}
 
     @property
+    def named(self) -> Controller | None:
+        """What the user names: others may have a manifest of it."""
+        return self.primary
+
+    @property
     def in_progress(self) -> bool:
         """An update has begun and has not ended."""
         return any(it.is_marked for it in (self.primary, self.successor) if it)

@@ -49,8 +49,8 @@ def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, 
         around = Surroundings(budgets=memory.budgets, autoscalers=memory.autoscalers, **found)
     if giver := flow.gives_pods(request, seen):
         gateway.refuse_hand_over(giver)
-    if seen.primary and not seen.in_progress:
-        memory.warnings += gitops.warnings(request, seen.primary)
+    if seen.named and not seen.in_progress:
+        memory.warnings += gitops.warnings(request, seen.named)
     if around and seen.primary:
         memory.warnings += warnings(request, seen.primary, seen.wanted or seen.primary.template, around)
     own = flow.warnings(request, memory)

@@ -38,6 +38,10 @@ class MigrationObserved(Observed):
     kept: Kept | None = None
 
     @property
+    def named(self) -> Controller | None:
+        return self.config or self.primary
+
+    @property
     def in_progress(self) -> bool:
         return super().in_progress or bool(self.config and (self.config.is_held or self.kept))
 

@@ -12,6 +12,7 @@ import re
 import pytest
 from builders import plan, rc
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
@@ -350,6 +351,14 @@ def test_an_autoscaler_of_it_is_told_with_what_to_type():
     (warning,) = warnings(config(), autoscalers=[scaler])
     assert "HorizontalPodAutoscaler hpa scales the DeploymentConfig foo" in warning
     assert warnings(config(triggers=[]), request=BACK, autoscalers=[scaler]) == []
+
+
+def test_who_has_a_manifest_of_it_is_told_and_not_of_its_rollout():
+    item = config(annotations={gitops.ARGO_TRACKING: "shop:apps.openshift.io/DeploymentConfig:default/foo"})
+    seen = World(item).observe()
+    (warning,) = gitops.warnings(MIGRATE, seen.named)
+    assert warning.startswith("Argo CD (application shop) manages foo") and "creates the DeploymentConfig foo again" in warning
+    assert gitops.warnings(MIGRATE, seen.primary) == []
 
 
 def test_where_it_stands_is_told_with_both_commands():

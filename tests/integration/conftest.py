@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -35,8 +36,9 @@ def cluster():
 def release(cluster):
     """The version of the API server, as (1, 36)."""
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
-        version = kubernetes.client.VersionApi(client).get_code()
-    return int(version.major), int(version.minor.rstrip("+"))
+        version = kubernetes.client.VersionApi(client).get_code().git_version  # major and minor an older one may leave out
+    major, minor = re.findall(r"\d+", version)[:2]
+    return int(major), int(minor)
 
 
 @pytest.fixture(autouse=True)

@@ -216,6 +216,7 @@ def test_without_the_permission_to_see_it_the_update_goes_on(namespace, scaler):
         assert "somebody else keeps undoing" in str(error)
 
 
+@pytest.mark.since("1.30", "it has no policies")
 def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
     """Whoever runs into a policy goes home: it must not be left frozen. The same task goes on when the policy is gone."""
     def is_denied():

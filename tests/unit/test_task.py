@@ -237,6 +237,13 @@ def test_options_that_are_odd_are_left_to_the_module(cluster, asked):
     assert asked.here(name="foo", image="myimage:v1", ca_cert="/a") is not None
 
 
+def test_where_both_packages_are_missing_the_one_that_brings_the_other_is_named(asked, monkeypatch):
+    for absent in ("kubernetes.config", "yaml"):
+        monkeypatch.setitem(sys.modules, absent, None)
+
+    assert "library (kubernetes) on" in asked.module(name="foo", image="x:1")["msg"]
+
+
 @pytest.mark.parametrize("absent, package, options", [
     ("kubernetes.config", "kubernetes", {}), ("kubernetes.config", "kubernetes", {"kubeconfig": "users:\n- name: s3cret"}),
     ("yaml", "PyYAML", {}), ("yaml", "PyYAML", {"kubeconfig": "users:\n- name: s3cret"}),

@@ -106,9 +106,9 @@ class Connection:
     def _errors(self, what: str, next_command: str = "") -> t.Iterator[None]:
         """Let whatever fails be a RolloutError that tells nothing secret of the options, nor of the files that they name."""
         try:
-            import yaml
+            with plugins.bounded(self._patience):  # without either, the package kubernetes is what is missing: it brings PyYAML
+                import yaml
 
-            with plugins.bounded(self._patience):
                 yield
             return
         except RolloutError as known:

@@ -13,8 +13,8 @@ import sys
 OLDEST = (3, 9)
 
 if sys.version_info < OLDEST:
-    print(json.dumps({"failed": True, "changed": False, "msg": (
+    sys.stdout.write(json.dumps({"failed": True, "changed": False, "msg": (
         "baton.kubernetes needs Python 3.9 or newer on the machine where its modules run, and {} is Python {}: "
         "set ansible_python_interpreter to a newer one that has the package kubernetes."
     ).format(sys.executable, ".".join(map(str, sys.version_info[:3])))}))
-    sys.exit(1)
+    raise SystemExit(1)

@@ -194,7 +194,10 @@ rollouts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import floor, task  # noqa: F401 (floor first: it ends older Pythons)
+from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa: F401  pylint: disable=unused-import
+    floor,  # before the rest: it ends the module of an older Python
+    task,
+)
 
 
 def main() -> None:

@@ -319,7 +319,7 @@ class World:
         """What the info module tells of the namespace."""
         wish = request_from({"name": "any", "kind": self.kind, "state": "rolled_back"})
         gateway = Guarded(self, wish, StandingClock(), 0)
-        return {"rollouts": task._rollouts(choose(wish), wish, gateway, None, False)}
+        return {"rollouts": task._rollouts(choose(wish), wish, gateway, {"name": None})}
 
 
 class Guarded(SimulatedGateway):

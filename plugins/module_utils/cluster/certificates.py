@@ -69,8 +69,10 @@ class _Writer:
         self._plain = plain
 
     def __call__(self, content: str | bytes, *arguments: t.Any, **options: t.Any) -> str:
-        mine = getattr(_here, "write", None)
-        return mine(content) if mine else self._plain(content, *arguments, **options)
+        write: t.Callable[[str | bytes], str] | None = getattr(_here, "write", None)
+        if write is None:
+            return self._plain(content, *arguments, **options)
+        return write(content)
 
 
 def read_now(options: Json) -> None:

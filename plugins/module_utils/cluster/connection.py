@@ -97,7 +97,8 @@ class Connection:
             self._configuration = _configuration(self._options)
             #: The API server's URL; kept, because the package's renewal of a token sets the kubeconfig's own again.
             self.server: str = hidden.without_password(self._configuration.host.rstrip("/"))
-            self.pool = rest.RESTClientObject(self._configuration).pool_manager
+            # Any, since by its types urllib3 takes no options but texts where nothing is encoded.
+            self.pool: t.Any = rest.RESTClientObject(self._configuration).pool_manager
             self.pool.connection_pool_kw["block"] = True  # no more than that many requests at once
             if written:
                 certificates.read_now(self.pool.connection_pool_kw)

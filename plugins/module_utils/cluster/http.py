@@ -208,7 +208,8 @@ class Http:
             headers["Content-Type"] = content_type
         self.count(method)
         try:
-            answer = self.connection.pool.urlopen(
+            # Nothing is to be encoded; but what urllib3 1.26 calls request() loses headers that are there twice.
+            answer = self.connection.pool.request_encode_url(
                 method, self.connection.server + path, body=None if body is None else _encoded(body), headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False,
                 preload_content=False)

@@ -247,7 +247,7 @@ class _Watch:
                                "timeoutSeconds": WATCH_SECONDS})
             try:
                 self._http.count("WATCH")
-                answer = connection.pool.urlopen(
+                answer = connection.pool.request_encode_url(
                     "GET", f"{connection.server}{self._path}?{query}", headers=connection.headers(),
                     timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=WATCH_SECONDS + 5), retries=False,
                     redirect=False, preload_content=False)

@@ -502,7 +502,7 @@ def test_what_another_thread_starts_and_says_meanwhile_is_its_own_affair():
             mine = kube_config.subprocess.Popen(["true"])
             mine.communicate()
 
-        assert end.result() == (subprocess.Popen, 0) and type(mine) is not subprocess.Popen
+        assert end.result() == (subprocess.Popen, 0) and mine.__class__ is not subprocess.Popen
 
 
 @pytest.mark.parametrize("name", ["BearerToken", "authorization"])

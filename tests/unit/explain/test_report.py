@@ -12,6 +12,7 @@ from builders import BACK, NOW, SUCCESSOR, UPDATE, apply, look, new, old, plan, 
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import MigrationObserved
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
@@ -30,7 +31,10 @@ def numbers(name, replicas, available, image):
 
 
 def stands(request, *items, **facts):
-    return standing(request, look(request, *items, **facts))
+    seen = look(request, *items, **facts)
+    if request.state.migrates:
+        seen = MigrationObserved(seen.primary, None, controller=seen.primary)
+    return standing(request, seen)
 
 
 def commands(request, *items):

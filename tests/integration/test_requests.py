@@ -83,7 +83,7 @@ def traffic_of(cluster, replicas, **params):
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
 def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
     """On a busy machine nothing may become better for a second; what diagnosis reads then is limited, but not the same."""
-    monkeypatch.setattr(Patience, "_causes", lambda self, standing: [])
+    monkeypatch.setattr(Patience, "_causes", lambda *_unused: [])
     small, large = traffic_of(cluster, few, next_name="bar"), traffic_of(cluster, many, next_name="bar")
 
     assert large.steps == small.steps
@@ -96,7 +96,7 @@ def test_nothing_grows_with_the_number_of_pods(cluster, monkeypatch, few, many):
 @pytest.mark.parametrize("few, many", [(10, 100), pytest.param(10, 1000, marks=pytest.mark.long)])
 def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, many):
     """And a few thousand bytes of it: nothing but the metadata, in its place in a few lists and in the answer."""
-    monkeypatch.setattr(Patience, "_causes", lambda self, standing: [])
+    monkeypatch.setattr(Patience, "_causes", lambda *_unused: [])
     small, large = traffic_of(cluster, few), traffic_of(cluster, many)
 
     assert large.steps == small.steps

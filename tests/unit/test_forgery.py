@@ -340,6 +340,7 @@ class Guarded(SimulatedGateway):
         if done:
             if isinstance(write, Create):
                 self.world.own.add(write.name)
+                self.world.squatters.discard(write.name)  # somebody's is gone, in the place of which this one is
             self.judge_pods()
         return done
 

@@ -288,8 +288,8 @@ class Explorer:
         if (wish(request), *ids) not in self.seen:
             wanted = None if request.state is State.ROLLED_BACK else request.applied_to(base.template)
             seen = dataclasses.replace(find(controllers, request), wanted=wanted)
-            self.seen[wish(request), *ids] = seen, handover.needs_pods(seen)
-        seen, needs_pods = self.seen[wish(request), *ids]
+            self.seen[(wish(request), *ids)] = seen, handover.needs_pods(seen)
+        seen, needs_pods = self.seen[(wish(request), *ids)]
         key = wish(request), *ids, *(cluster.living if needs_pods else ())
         if key not in self.decisions:
             if needs_pods:

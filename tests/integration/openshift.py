@@ -39,6 +39,12 @@ def serve(namespace: Namespace) -> None:
     with contextlib.suppress(ApiException):  # it is there already
         namespace._call("POST", DEFINITION.rpartition("/")[0], body)
     eventually(lambda: status_of(namespace, collection(namespace)) == 200, "the API of DeploymentConfigs")
+    # The garbage collector looks for new kinds every 30 s. Until then it cannot know what one that is deleted leaves behind.
+    path = collection(namespace, "probe")
+    namespace._call("POST", collection(namespace), {
+        "apiVersion": f"{GROUP}/v1", "kind": "DeploymentConfig", "metadata": {"name": "probe"}, "spec": {}})
+    namespace._call("DELETE", path, {"propagationPolicy": "Orphan"})
+    eventually(lambda: status_of(namespace, path) == 404, "the garbage collector's knowledge of DeploymentConfigs")
 
 
 def serve_no_more(namespace: Namespace) -> None:

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
@@ -16,6 +19,13 @@ from workspace import say
 
 Job = TypeVar("Job")
 Place = TypeVar("Place")
+
+
+def begin() -> None:
+    """What each such program does first: only errors of the packages are told, and at SIGTERM the cluster goes as well."""
+    for package in ("kubernetes", "urllib3"):
+        logging.getLogger(package).setLevel(logging.ERROR)
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))
 
 
 def work_off(jobs: Iterable[Job], workers: int, place: Callable[[int], AbstractContextManager[Place]],

@@ -12,8 +12,6 @@ many have passed, for each flow and each fault, as Markdown. WORD chooses the se
 from __future__ import annotations
 
 import argparse
-import logging
-import signal
 import sys
 import time
 from pathlib import Path
@@ -25,7 +23,7 @@ import embedded  # noqa: E402
 import plan  # noqa: E402
 import report  # noqa: E402
 from series import Series, Tally  # noqa: E402
-from workers import work_off  # noqa: E402
+from workers import begin, work_off  # noqa: E402
 from workspace import say  # noqa: E402
 from world import World  # noqa: E402
 
@@ -37,9 +35,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help=f"write the tables into {report.DOCUMENT.relative_to(ROOT)} as well")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only series whose titles have one of these")
     options = parser.parse_args()
-    logging.getLogger("kubernetes").setLevel(logging.ERROR)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
+    begin()
     began = time.monotonic()
     with embedded.up("faults") as cluster:
         chosen = [each for each in plan.series(with_peer=not options.sample)

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -32,7 +30,7 @@ from corpus import Manifest, manifests, refused  # noqa: E402
 from namespace import Namespace  # noqa: E402
 from report import Tally  # noqa: E402
 from trip import KINDS, Discarded, Refusal, Trip, prepare  # noqa: E402
-from workers import work_off  # noqa: E402
+from workers import begin, work_off  # noqa: E402
 from workspace import say  # noqa: E402
 
 #: Of the written manifests, one in so many is in the sample.
@@ -52,9 +50,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help=f"add a row to {report.DOCUMENT.relative_to(ROOT)}")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only manifests whose names have one of these")
     options = parser.parse_args()
-    logging.getLogger("kubernetes").setLevel(logging.ERROR)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
+    begin()
     began = time.monotonic()
     tally = Tally(options.seed, options.part)
     with embedded.up("manifests") as cluster, nodes_for_all.bound(cluster.kubeconfig):

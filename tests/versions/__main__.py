@@ -15,8 +15,6 @@ import argparse
 import contextlib
 import functools
 import hashlib
-import logging
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -31,7 +29,7 @@ import embedded  # noqa: E402
 import packages  # noqa: E402
 import table  # noqa: E402
 from row import AnyCluster, Row  # noqa: E402
-from workers import work_off  # noqa: E402
+from workers import begin, work_off  # noqa: E402
 
 #: Rows end in several threads.
 RECORDING = threading.Lock()
@@ -47,9 +45,7 @@ def main() -> int:
     parser.add_argument("--record", action="store_true", help=f"write the table to {table.DOCUMENT.relative_to(ROOT)}")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only rows whose titles have one of these")
     options = parser.parse_args()
-    logging.getLogger("kubernetes").setLevel(logging.ERROR)
-    logging.getLogger("urllib3").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
+    begin()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
     with embedded.up(f"versions-{hashlib.sha256(repr((ROOT, options.sample, options.words)).encode()).hexdigest()[:6]}") as cluster:

@@ -173,13 +173,19 @@ class OpenShift:
         mine = []
         for rc in self.namespace._call("GET", self.namespace._path("replicationcontrollers"))["items"]:
             owners = rc["metadata"].get("ownerReferences") or []
-            if not owners and rc["metadata"].get("labels", {}).get(CONFIG) == name and "deletionTimestamp" not in rc["metadata"]:
+            if not owners and rc["metadata"].get("labels", {}).get(CONFIG) == name and self._may_adopt(config, rc):
                 rc = self.namespace.patch(rc["metadata"]["name"], {"metadata": {
                     "uid": rc["metadata"]["uid"], "ownerReferences": [_reference(config)]}})
                 owners = rc["metadata"]["ownerReferences"]
             if any(ref["uid"] == uid for ref in owners):
                 mine.append(rc)
         return sorted(mine, key=_number, reverse=True)
+
+    def _may_adopt(self, config: Json, rc: Json) -> bool:
+        """RecheckDeletionTimestamp: one that is being deleted takes nothing back from the garbage collector, which orphans it."""
+        now = self.config(config["metadata"]["name"])
+        return (now is not None and now["metadata"]["uid"] == config["metadata"]["uid"]
+                and all("deletionTimestamp" not in it["metadata"] for it in (now, rc)))
 
     def _is_triggered(self, config: Json, newest: Json | None, number: int) -> bool:
         if all(each["type"] != "ConfigChange" for each in config["spec"]["triggers"]):

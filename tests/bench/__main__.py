@@ -43,7 +43,7 @@ def main() -> int:
     logging.getLogger("kubernetes").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
     load = os.getloadavg()[0]
-    with embedded.up("bench") as cluster, tempfile.TemporaryDirectory(prefix="baton-bench-") as home:
+    with embedded.up(embedded.of_this_checkout("bench")) as cluster, tempfile.TemporaryDirectory(prefix="baton-bench-") as home:
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)
         measured = [row for name in options.rows or ROWS for row in ROWS[name](bench)]
         text = [*printed(measured), "", *settings(cluster.kubeconfig, options.runs, load)]

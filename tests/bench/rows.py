@@ -19,6 +19,8 @@ from playground import HandedOver, Json, Playground, Rolled
 from table import LONG_RUNS, Row, progress
 
 KUBECTL = "kubectl-1.17"
+#: The cluster whose controller manager may send as few requests a second as it does by default.
+THROTTLED = embedded.of_this_checkout("bench-throttled")
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,7 @@ def deployment_of_100(bench: Bench) -> list[Row]:
 def throttled(bench: Bench) -> list[Row]:
     """The same behind a controller manager with its default limit of 20 requests a second, on a cluster of its own."""
     pods, surge = 100, "25%"
-    with (embedded.up("bench-throttled", controller_manager_qps=20) as cluster, Playground(cluster.kubeconfig) as ours,
+    with (embedded.up(THROTTLED, controller_manager_qps=20) as cluster, Playground(cluster.kubeconfig) as ours,
           Playground(cluster.kubeconfig) as peers):
         ours.create_controller(pods, "myimage:v1")
         for each in (ours, peers):
@@ -225,7 +227,7 @@ def handover(bench: Bench, pods: int) -> list[Row]:
 def handover_throttled(bench: Bench) -> list[Row]:
     """The same behind a controller manager with its default limit of 20 requests a second, on a cluster of its own."""
     pods = 500
-    with embedded.up("bench-throttled", controller_manager_qps=20) as cluster:
+    with embedded.up(THROTTLED, controller_manager_qps=20) as cluster:
         return _handover(bench.not_too_many(), cluster.kubeconfig, pods,
                          f"handover of {pods} pods, controller manager with 20 requests/s", 3)
 

@@ -11,6 +11,7 @@ A cluster is a folder in the user's cache and the processes that the state.json 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import binaries
@@ -65,6 +67,12 @@ def find(name: str) -> Cluster | GivenCluster:
     """The cluster to act on, running or not: KUBECONFIG's, else the embedded one of that name."""
     kubeconfig = given_kubeconfig()
     return GivenCluster(kubeconfig) if kubeconfig else Cluster(name)
+
+
+def of_this_checkout(name: str) -> str:
+    """The name of a cluster that the tests of another checkout leave alone, and another worker of these: each ends its own."""
+    checkout = hashlib.sha256(os.fsencode(Path(__file__).resolve().parents[2])).hexdigest()[:6]
+    return f"{name}-{checkout}{os.environ.get('PYTEST_XDIST_WORKER', '')}"
 
 
 def names() -> list[str]:

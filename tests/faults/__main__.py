@@ -37,7 +37,7 @@ def main() -> int:
     options = parser.parse_args()
     begin()
     began = time.monotonic()
-    with embedded.up("faults") as cluster:
+    with embedded.up(embedded.of_this_checkout("faults")) as cluster:
         chosen = [each for each in plan.series(with_peer=not options.sample)
                   if not options.words or any(word in each.title for word in options.words)]
         tallies = run(chosen, cluster.kubeconfig, options.workers, options.sample)

@@ -14,7 +14,6 @@ import argparse
 import collections
 import concurrent.futures
 import datetime
-import logging
 import sys
 import time
 import traceback
@@ -30,10 +29,11 @@ from history import Ended, History, Json  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
 from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
+from workers import begin  # noqa: E402
 
 #: Histories of one seed, and deeds of one history.
 HISTORIES, DEEDS = 6, 7
-CLUSTER = "histories"
+CLUSTER = embedded.of_this_checkout("histories")
 #: What other hands do to a world.
 HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale", "restart_controller_manager")
 DOCUMENT = ROOT / "docs" / "faults.md"
@@ -88,8 +88,6 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int) -> tuple[int, 
 
 def play_really(seed: int) -> tuple[int, Done, str]:
     """The same on the real cluster; in a process of its own."""
-    for name in ("kubernetes", "urllib3"):
-        logging.getLogger(name).setLevel(logging.ERROR)
     return play(lambda: RealWorld(CLUSTER, f"history-{seed}"), seed, HISTORIES)
 
 
@@ -101,6 +99,7 @@ def main() -> int:
     parser.add_argument("--simulated", type=int, metavar="N", help="in the simulated cluster instead, N histories for each seed")
     parser.add_argument("--record", action="store_true", help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
+    begin()
     first, _dash, last = options.seeds.partition("-")
     seeds, began = range(int(first), int(last or first) + 1), time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -26,9 +25,7 @@ COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collecti
 @pytest.fixture(scope="session")
 def cluster():
     """The embedded cluster of this checkout and of this worker, or the one that KUBECONFIG names."""
-    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    name = f"integration-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}{worker}"
-    with embedded.up(name, admission_plugins=ADMISSION_PLUGINS) as cluster:
+    with embedded.up(embedded.of_this_checkout("integration"), admission_plugins=ADMISSION_PLUGINS) as cluster:
         yield cluster
 
 

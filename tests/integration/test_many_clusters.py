@@ -25,7 +25,7 @@ def clusters(monkeypatch):
     with contextlib.ExitStack() as stack:
         namespaces = {}
         for name in CLUSTERS:
-            cluster = stack.enter_context(embedded.up(f"region-{name}", admission_plugins=ADMISSION_PLUGINS))
+            cluster = stack.enter_context(embedded.up(embedded.of_this_checkout(name), admission_plugins=ADMISSION_PLUGINS))
             namespaces[name] = Namespace(cluster.kubeconfig, name)
             stack.callback(namespaces[name].delete)
             namespaces[name].make_primary(REPLICAS)
@@ -106,7 +106,7 @@ def test_region_by_region(clusters, regions, playbooks, shop):
 def test_one_of_them_is_down(clusters, inventory, regions, playbooks):
     """The others go on without it, both ways; it is named, with what to type, and the command has failed."""
     up = ["malmo", "lyon"]
-    porto = embedded.find("region-porto")
+    porto = embedded.find(embedded.of_this_checkout("porto"))
 
     def stands(output, outcome):
         stats = output.partition("CUSTOM STATS")[2]

@@ -19,7 +19,8 @@ from namespace import ADMISSION_PLUGINS, Namespace, uids
 def throttled():
     if os.environ.get("KUBECONFIG"):
         pytest.skip("NEEDS THE EMBEDDED CLUSTER: the controller manager of a given one is not ours to throttle")
-    with embedded.up("throttled", controller_manager_qps=20, admission_plugins=ADMISSION_PLUGINS) as cluster:
+    name = embedded.of_this_checkout("throttled")
+    with embedded.up(name, controller_manager_qps=20, admission_plugins=ADMISSION_PLUGINS) as cluster:
         yield cluster
 
 

@@ -53,7 +53,7 @@ def main() -> int:
     begin()
     began = time.monotonic()
     tally = Tally(options.seed, options.part)
-    with embedded.up("manifests") as cluster, nodes_for_all.bound(cluster.kubeconfig):
+    with embedded.up(embedded.of_this_checkout("manifests")) as cluster, nodes_for_all.bound(cluster.kubeconfig):
         run(cluster.kubeconfig, options, tally)
         text = report.text(tally, cluster.kubeconfig, time.monotonic() - began)
     print(text)

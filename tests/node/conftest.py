@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -25,8 +24,7 @@ def pytest_configure(config):
 @pytest.fixture(scope="session")
 def cluster(request):
     """The embedded cluster of this checkout with a real node."""
-    name = f"node-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}"
-    with embedded.up(name, with_real_node=True) as cluster:
+    with embedded.up(embedded.of_this_checkout("node"), with_real_node=True) as cluster:
         yield cluster
         measured = request.config.stash[record.TRAFFIC]
         if measured:

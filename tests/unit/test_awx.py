@@ -77,7 +77,9 @@ def test_the_execution_environment_has_the_packages_of_the_documentation():
 
 
 def test_the_execution_environment_has_the_versions_that_are_tested():
-    environment = yaml.safe_load((AWX / "execution-environment.yml").read_text())["dependencies"]
+    definition = yaml.safe_load((AWX / "execution-environment.yml").read_text())
+    assert re.fullmatch(r"[a-z./\d-]+@sha256:[0-9a-f]{64}", definition["images"]["base_image"]["name"])
+    environment = definition["dependencies"]
     pins = {line.split()[0] for path in ("requirements.txt", "tests/requirements.txt")
             for line in (ROOT / path).read_text().splitlines() if not line.startswith("#")}
     programs = {environment[program]["package_pip"] for program in ("ansible_core", "ansible_runner")}

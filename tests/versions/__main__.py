@@ -48,7 +48,8 @@ def main() -> int:
     begin()
     rows = [row for source in SOURCES for row in source(options.sample)
             if not options.words or any(word in row.title for word in options.words)]
-    with embedded.up(f"versions-{hashlib.sha256(repr((ROOT, options.sample, options.words)).encode()).hexdigest()[:6]}") as cluster:
+    asked = hashlib.sha256(repr((options.sample, options.words)).encode()).hexdigest()[:6]  # others may run beside them
+    with embedded.up(embedded.of_this_checkout(f"versions-{asked}")) as cluster:
         if isinstance(cluster, embedded.Cluster):
             authority.install(cluster)
         work_off(rows, options.workers, lambda _number: contextlib.nullcontext(cluster), functools.partial(go, options.record))

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import platform
 import shutil
@@ -51,7 +50,7 @@ def run(row: Row, _cluster: AnyCluster, kubernetes: str) -> None:
     """On a cluster of its own."""
     packages = [f"{name} {version(name)}" for name in ("ansible-core", "kubernetes")]
     row.beside = ", ".join([f"Python {platform.python_version()}", *packages])
-    name = f"versions-{hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:6]}-{kubernetes.replace('.', '-')}"
+    name = embedded.of_this_checkout(f"versions-{kubernetes.replace('.', '-')}")
     with embedded.up(name, kubernetes=kubernetes) as cluster, tempfile.TemporaryDirectory(prefix="baton-versions-") as place:
         # A copy: an embedded cluster's own kubeconfig does not keep the tests from starting another.
         environment = {**os.environ, "KUBECONFIG": shutil.copy(cluster.kubeconfig, place)}

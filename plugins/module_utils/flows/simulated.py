@@ -12,6 +12,7 @@ Objects are never changed in place, so that copies are cheap.
 
 from __future__ import annotations
 
+import collections
 import copy
 import itertools
 import typing as t
@@ -131,11 +132,16 @@ class SimulatedCluster(Model):
         return True
 
     def _hand_over(self, write: HandOver) -> bool:
-        """The controller manager hears of each pod later. Pods of one owner are alike."""
-        theirs = [number for number, pod in enumerate(self.pods) if pod.owner == write.giver][:len(write.pods)]
-        self.pods = sorted(pod._replace(owner=write.taker["uid"]) if number in theirs else pod
-                           for number, pod in enumerate(self.pods))
-        return bool(theirs)
+        """The controller manager hears of each pod later. Pods of one owner with the same labels are alike."""
+        left = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
+        pods = []
+        for pod in self.pods:
+            if moves := pod.owner == write.giver and left[pod.labels] > 0:
+                left[pod.labels] -= 1
+            pods.append(pod._replace(owner=write.taker["uid"]) if moves else pod)
+        is_any = pods != self.pods
+        self.pods = sorted(pods)
+        return is_any
 
     def _new_uid(self, name: str) -> str:
         """A uid that nothing refers to any more: real ones are never used twice."""

@@ -189,7 +189,7 @@ def test_a_pod_that_is_found_has_its_owner_its_labels_and_a_name_of_its_own():
 
 def to_bar(number, giver=UID):
     """A write that lets so many pods change their controller."""
-    return HandOver(tuple(observed.Pod(f"{each}", f"{each}", {}, giver) for each in range(number)), giver,
+    return HandOver(tuple(observed.Pod(f"{each}", f"{each}", {"app": "foo"}, giver) for each in range(number)), giver,
                     {"uid": "uid of bar"}, {})
 
 

@@ -102,12 +102,16 @@ DEAD = "dead"
 
 
 class Cluster(SimulatedCluster):
-    """The model of the cluster, with a memory; in a handover some pods may die, or somebody may delete next without its pods."""
+    """The model of the cluster, with a memory.
 
-    def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0) -> None:
+    In a handover some pods may die, somebody may delete next without its pods, or replace foo by its manifest of before.
+    """
+
+    def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0, replacements: int = 0) -> None:
         super().__init__(items, kind)
         self.memory = Memory()
-        self.deaths, self.deletions = deaths, deletions
+        self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
+        self.before = items[0]
         self.remember()
 
     @property
@@ -128,7 +132,8 @@ class Cluster(SimulatedCluster):
 
     def key(self) -> tuple:
         unseen = ((name, id(version)) for name, version in self.unseen)
-        return (self.deaths, self.deletions, *map(id, self.items.values()), None, *map(id, self.seen.values()), *unseen, *self.pods)
+        happened = self.deaths, self.deletions, self.replacements
+        return (*happened, *map(id, self.items.values()), None, *map(id, self.seen.values()), *unseen, *self.pods)
 
     def remember(self) -> None:
         """Use the objects that stand for these items; generations, which would grow for ever, become as small as they can."""
@@ -165,6 +170,8 @@ class Cluster(SimulatedCluster):
         if self.deletions and self.is_handing_over():
             found += [Move("orphan", name) for name, it in self.controllers().items()
                       if name != "foo" and handover.is_closed(it) and it.is_observed]
+        if self.replacements and self.is_handing_over() and len(self.items) > 1:
+            found.append(Move("replace", "foo"))
         return found
 
     def make(self, move: Move) -> None:
@@ -177,11 +184,16 @@ class Cluster(SimulatedCluster):
             uid = self.items[move.name]["metadata"]["uid"]
             self._store(move.name, None)
             self.pods = [pod._replace(owner="") if pod.owner == uid else pod for pod in self.pods]
+        elif move.verb == "replace":
+            self.replacements -= 1
+            now = self.items["foo"]
+            metadata = {**self.before["metadata"], "generation": now["metadata"]["generation"] + 1}
+            self._store("foo", {**now, "metadata": metadata, "spec": self.before["spec"]})
         elif move == Move("hear", DEAD):
             self.pods.remove(next(pod for pod in self.pods if pod.owner == DEAD))
         else:
             super().make(move)
-        if move.verb in ("see", "sync", "orphan"):
+        if move.verb in ("see", "sync", "orphan", "replace"):
             self.remember()
         self.pods.sort()
 
@@ -209,10 +221,10 @@ def wish(request: Request) -> str:
 class Explorer:
     """All states that can be reached, and for each wish the states from which it can still be fulfilled."""
 
-    def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0) -> None:
+    def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0, replacements: int = 0) -> None:
         self.requests = requests
-        self.size = primary["spec"]["replicas"]
-        self.deaths, self.deletions = deaths, deletions
+        self.size, self.labels = primary["spec"]["replicas"], primary["spec"]["template"]["metadata"]["labels"]
+        self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
         surge, unavailable = resolve_fenceposts(requests[0].max_surge, requests[0].max_unavailable, self.size)
         self.ceiling = self.size + surge
         self.floor = min(self.size - unavailable, primary["status"]["availableReplicas"])
@@ -226,7 +238,8 @@ class Explorer:
         self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
         self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
-        self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions))
+        self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions,
+                         replacements=replacements))
         for here in itertools.count():
             if here == len(self.clusters):
                 break
@@ -309,17 +322,20 @@ class Explorer:
         assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}: {cluster.items}"
         # Where a pod dies just when another one is handed over, the news of one may be taken for that of the other.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
-        assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}: {cluster.items}"
+        if cluster.replacements < self.replacements:  # a manifest that asks for pods of its own, too: those of next stay as many
+            assert sum(dict(pod.labels) != self.labels for pod in cluster.living) <= self.size + died, cluster.pods
+        else:
+            assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}: {cluster.items}"
         # No pod is ever without a controller.
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, cluster.pods
         # The model takes the first of the pods that are due: enough as long as these are all alike.
-        is_alone = not died and cluster.deletions == self.deletions
+        is_alone = not died and cluster.deletions == self.deletions and cluster.replacements == self.replacements
         assert not is_alone or len({pod[:3] for pod in cluster.pods if pod.owner != pod.seen_owner}) <= 1
-        assert len({pod.owner for pod in cluster.living}) == len({pod[:2] for pod in cluster.living})
+        assert not is_alone or len({pod.owner for pod in cluster.living}) == len({pod[:2] for pod in cluster.living})
 
     def check_handover(self, cluster: Cluster, after: Cluster, move: Move) -> None:
         """The handover creates no pod, deletes none, and changes nothing on them but the owner."""
-        is_alone = (self.deaths, self.deletions) == (after.deaths, after.deletions)
+        is_alone = (self.deaths, self.deletions, self.replacements) == (after.deaths, after.deletions, after.replacements)
         if cluster.is_handing_over() and move.verb != "ready" and is_alone:
             assert sorted(pod[1:3] for pod in cluster.pods) == sorted(pod[1:3] for pod in after.pods), move
 
@@ -468,3 +484,13 @@ def test_a_controller_manager_that_is_far_behind(make, lag, monkeypatch):
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(1, 0))
 
     Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK))
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_foo_that_somebody_replaces_by_its_manifest_during_the_handover(make, size):
+    """Its pods serve, and no more of them are made, until it is updated once more."""
+    primary = make(replicas=size)
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(size, 0))
+
+    Explorer(primary, update, replacements=1)

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import openshift
 import pytest
+from asked import Asked
 from namespace import Killed, after_write, around_writes, deletes, dies, eventually, hands_over, owner, role, uids
+from test_one_answer import everybody_answers_alike
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -219,6 +221,14 @@ def test_there_is_no_way_back_without_its_replication_controller(allowed, it):
     assert "state=migrated" in caught.value.next_command
     migrate(allowed)
     assert is_migrated(allowed, it)
+
+
+def test_whoever_is_asked_the_answer_is_the_same(allowed, it, monkeypatch, capsys):
+    monkeypatch.setenv("K8S_AUTH_KUBECONFIG", allowed.kubeconfig)
+    for name in ("one", "two", "three"):
+        it.make(1, name)
+    it.create(1, "odd", triggers=[])  # it is never rolled out
+    everybody_answers_alike(allowed, Asked(monkeypatch, capsys), "DeploymentConfig", MIGRATE)
 
 
 def test_a_rollout_in_progress_is_refused_and_told_how_to_wait(allowed, it):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from asked import Asked, as_done
-from namespace import manifest, role
+from namespace import eventually, manifest, role
 from plays import ad_hoc
 
 ROOT = Path(__file__).parents[2]
@@ -48,7 +48,9 @@ def make_odd(namespace, flow):
         body["spec"]["template"]["spec"]["containers"][0]["name"] = "other"
     if flow in ("ReplicaSet", "Deployment"):
         body |= {"apiVersion": "apps/v1", "kind": flow, "spec": {**body["spec"], "selector": {"matchLabels": {"app": "odd"}}}}
+        before = len(namespace.sets())
         namespace._call("POST", namespace._apps(f"{flow.lower()}s"), body)
+        eventually(lambda: len(namespace.sets()) > before, "the ReplicaSet of odd")
     else:
         namespace.create("replicationcontrollers", body)
 

@@ -49,9 +49,9 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """Whether it still runs; a zombie does not."""
+        """Whether it still runs, and holds its ports; a zombie does not, once all its threads have ended."""
         state, started = _look(self.pid)
-        return started == self.started and state not in "XZ"
+        return started == self.started and (state not in "XZ" or _has_threads(self.pid))
 
     def end(self, with_signal: signal.Signals = signal.SIGTERM, patience: float = 10) -> None:
         """Signal it and wait until it is gone; after `patience` seconds it is killed."""
@@ -81,6 +81,13 @@ def _child(pid: int, log: Path) -> int:
             return int(found[0])
         time.sleep(0.005)
     raise ClusterError(f"process {pid} has started nothing; the end of its log:\n{last_lines(log)}")
+
+
+def _has_threads(pid: int) -> bool:
+    """Whether a process whose first thread has ended has others."""
+    with contextlib.suppress(OSError):
+        return any(thread.name != str(pid) for thread in Path(f"/proc/{pid}/task").iterdir())
+    return False
 
 
 def _look(pid: int) -> tuple[str, int]:

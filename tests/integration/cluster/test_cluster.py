@@ -23,7 +23,7 @@ from embedded import Cluster
 from kubeapi import Api
 from network import Network
 from processes import Process
-from workspace import HERE, clusters
+from workspace import HERE, clusters, wait_for
 
 NAME = f"test-{os.getpid()}"
 PODS = "/api/v1/namespaces/default/pods"
@@ -280,6 +280,26 @@ def test_reused_pid_is_never_signalled() -> None:
 
         assert stranger.poll() is None
         stranger.kill()
+
+
+def test_a_process_lives_until_its_last_thread_has_ended() -> None:
+    """Until then its ports are not free, though its first thread is a zombie already."""
+    program = ("import ctypes, sys, threading\n"
+               "threading.Thread(target=sys.stdin.read).start()\n"  # it ends with the input
+               "ctypes.CDLL(None).syscall(60, 0)")  # exit, of this thread alone
+    child = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+    assert child.stdin
+    wait_for("the end of its first thread", lambda: stat(child.pid)[0] == "Z")
+    process = Process(child.pid, int(stat(child.pid)[19]))
+    assert process.alive
+    child.stdin.close()
+    wait_for("its end", lambda: not process.alive)
+    child.wait()
+
+
+def stat(pid: int) -> list[str]:
+    """The fields of a process, from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
 
 
 # Pods: what stages.yaml says of them

@@ -179,6 +179,7 @@ class History(RuleBasedStateMachine):
         if self.world.look(self.kind, self.name):
             self.world.edit(self.kind, self.name, text)
             self.is_disturbed = self.is_disturbed or self.kind == "Deployment"
+            self.is_contradicted = self.is_contradicted or self.is_migrating  # what is kept of it is not what it is any more
 
     @precondition(lambda self: self.pending)
     @rule()
@@ -204,7 +205,7 @@ class History(RuleBasedStateMachine):
             self.world.apply(self.kind, replicas)
             self.is_disturbed = True
             self.is_applied = self.kind != "Deployment"
-            self.is_contradicted = self.is_contradicted or self.is_migrating  # what is kept of foo is not what foo is any more
+            self.is_contradicted = self.is_contradicted or self.is_migrating
 
     @precondition(lambda self: self.world.is_whole and not self.budget)
     @rule(spec=st.one_of(st.fixed_dictionaries({"minAvailable": st.sampled_from([1, 2, "50%"])}),

@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit sanity packaging integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule
+TIERS := lint unit sanity packaging integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -42,7 +42,7 @@ demo: .venv/ready ## A cluster, a ReplicationController at v1, and what happens 
 
 .PHONY: test
 test: .venv/ready ## Every tier that this machine can run, and a summary
-	@.venv/bin/python tests/run.py $(TIERS) kind
+	@.venv/bin/python tests/run.py $(TIERS)
 
 .PHONY: $(TIERS:%=test-%)
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
@@ -55,9 +55,10 @@ test-manifests-sample: ## Some of test-manifests, always the same ones: 90 secon
 test-histories-sample: ## The first seeds of test-histories: a minute
 test-versions-sample: ## The oldest row of each kind of test-versions: a minute, and more the first time
 test-node-sample: ## The short part of test-node
-test-molecule: ## The role image_bump on the embedded cluster, and on kind where there is a Docker engine
+test-molecule: ## The role image_bump on the embedded cluster
+test-kind: ## The role image_bump on kind, and some of test-integration; needs a Docker engine with kind, or root to make one
 $(TIERS:%=test-%): test-%: .venv/ready
-	@.venv/bin/python tests/run.py $* $(if $(filter molecule,$*),kind)
+	@.venv/bin/python tests/run.py $*
 
 .PHONY: test-faults
 test-faults: .venv/ready ## A kill at every write, a fault at every request; kubectl for comparison: 25 minutes

@@ -10,9 +10,7 @@ SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run 
 from __future__ import annotations
 
 import os
-import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -21,8 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests/cluster"))
+sys.path[:0] = [str(ROOT / "tests/cluster"), str(ROOT / "tests/kind")]
 
+import engine  # noqa: E402
+import given_engine  # noqa: E402
 import machine  # noqa: E402
 from given import given_kubeconfig  # noqa: E402
 
@@ -49,31 +49,11 @@ class Result:
     reason: str = ""
 
 
-def no_docker_engine() -> str:
-    """Say what the `kind` scenario misses here. An image of the node that can be pulled is pulled."""
-    for command in ("docker version", "kind version"):
-        if not answers(command):
-            return f"no Docker engine with kind here: `{command}` does not answer"
-    image = os.environ.get("BATON_KIND_IMAGE") or default_node_image()
-    if image and not answers(f"docker image inspect {image}") and not answers(f"docker pull {image}", seconds=900):
-        return f"the node image {image} is not here and cannot be pulled: BATON_KIND_IMAGE may name another one"
-    return ""
-
-
-def default_node_image() -> str:
-    """The image with which kind makes a node: no command of it tells, but its program has it. "" where it has not."""
-    kind = Path(shutil.which("kind") or os.devnull)
-    found = re.search(rb"kindest/node:v[0-9.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
-    return found[0].decode() if found else ""
-
-
-def answers(command: str, seconds: int = 30) -> bool:
-    """Whether it succeeds; what it prints is of no interest."""
-    try:
-        subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=seconds)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return True
+def no_kind() -> str:
+    """Say why there can be no cluster of kind here; what can be made is no reason."""
+    given = given_engine.hindrance()
+    own = given and engine.hindrance()
+    return f"{given}; and {own}" if own else ""
 
 
 def no_real_node() -> str:
@@ -111,7 +91,7 @@ TIERS = {
         [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False
     ),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
-    "kind": Tier(["molecule test --scenario-name kind"], missing=no_docker_engine, in_ci=False),
+    "kind": Tier(["pytest -q tests/kind", "python tests/kind molecule test --scenario-name kind"], missing=no_kind, in_ci=False),
 }
 
 

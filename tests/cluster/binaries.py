@@ -28,10 +28,12 @@ PACKAGES = {
     "kubectl": ("kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
     "kubectl-1.17": ("kubectl-1.17", "k8s.io/kubernetes/cmd/kubectl"),
     "k6": ("k6", "go.k6.io/k6"),
+    "kind": ("kind", "sigs.k8s.io/kind"),
+    "kubeadm": ("kubeadm", "k8s.io/kubernetes/cmd/kubeadm"),
 }
 """Program: the folder of its go.mod, its package."""
 
-OPTIONAL = ("kubectl", "kubectl-1.17", "k6", "kubelet", "kube-proxy", "web")
+OPTIONAL = ("kubectl", "kubectl-1.17", "k6", "kubelet", "kube-proxy", "web", "kind", "kubeadm")
 """What no cluster with fake nodes needs; `build --with` adds it."""
 
 NEEDED = tuple(name for name in PACKAGES if name not in OPTIONAL)
@@ -44,7 +46,7 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 
-ALONE = (*OLDER, "kubectl-1.17", "web", "k6")
+ALONE = (*OLDER, "kubectl-1.17", "web", "k6", "kind", "kubeadm")
 KEPT_TOGETHER = (("kubernetes", "kwok"), *((module,) for module in ALONE))
 """Modules whose programs share a folder: another version of one of them builds all of these again."""
 
@@ -132,13 +134,13 @@ def _build(go: Path, folder: Path, modules_of: Mapping[str, str]) -> None:
                 f"building {name} ({number} of {len(names)})",
                 [str(go), "build", "-v", "-trimpath", *_flags(module), "-o", str(draft), package],
                 HERE / module,
-                _environment(),
+                environment(),
             )
             draft.rename(folder / name)  # at once: half a program is never found there
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The user's, but for what would build something else: flags, a workspace file, a Go downloaded on the way."""
     return os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "", "GOWORK": "off", "GOTOOLCHAIN": "local"}
 

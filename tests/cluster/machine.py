@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import subtask
-from workspace import SYSTEM_PATH, ClusterError, say
+from workspace import SYSTEM_PATH, ClusterError, say, wait_for
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -30,32 +32,32 @@ NEEDED = {
 """Program: its Debian package."""
 
 
-def hindrance() -> str:
-    """Why no real node can run here; "" if it can, maybe with packages that `install` would add."""
+def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> str:
+    """Why it cannot run here; "" if it can, maybe with packages that `install` would add."""
     if os.geteuid() != 0:
-        return "a real node needs root"
+        return f"{what} needs root"
     if not os.access(CGROUPS / "memory", os.W_OK):
-        return f"a real node needs control groups of version 1 that may be written, and {CGROUPS}/memory is none"
-    missing = _missing()
+        return f"{what} needs control groups of version 1 that may be written, and {CGROUPS}/memory is none"
+    missing = _missing(needed)
     if missing and not shutil.which("apt-get"):
-        return f"a real node needs {', '.join(missing)}, and there is no apt-get to install it"
+        return f"{what} needs {', '.join(missing)}, and there is no apt-get to install it"
     try:
         subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"], check=True, capture_output=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
-        return "a real node needs namespaces, which this root may not make"
+        return f"{what} needs namespaces, which this root may not make"
     return ""
 
 
-def install() -> None:
+def install(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> None:
     """Install the Debian packages that are missing. Raises ClusterError."""
-    if why := hindrance():
+    if why := hindrance(what, needed):
         raise ClusterError(why)
-    packages = sorted(set(_missing().values()))
+    packages = sorted(set(_missing(needed).values()))
     if packages:
         say(f"installing {', '.join(packages)} with apt-get")
         environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         subtask.run("reading the lists of packages", ["apt-get", "update"])
-        get = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+        get = ["apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages]
         subtask.run("installing packages", get, environment=environment)
 
 
@@ -63,7 +65,7 @@ def check(folder: Path) -> None:
     """See that a node can run with its files there. Raises ClusterError."""
     if why := hindrance():
         raise ClusterError(why)
-    if missing := _missing():
+    if missing := _missing(NEEDED):
         raise ClusterError(f"a real node needs {', '.join(missing)}: `build --real-node` installs what is missing")
     if folder.is_relative_to("/run") or folder.is_relative_to("/var"):
         raise ClusterError(f"the files of a real node would be hidden from it at {folder}: set XDG_CACHE_HOME")
@@ -77,5 +79,23 @@ def program_of_the_system(name: str) -> str:
     return path
 
 
-def _missing() -> dict[str, str]:
-    return {program: package for program, package in NEEDED.items() if not shutil.which(program, path=SYSTEM_PATH)}
+def control_groups(name: str) -> list[Path]:
+    """The one of that name in each hierarchy, there or not."""
+    return [each / name for each in sorted(CGROUPS.iterdir()) if each.is_dir() and not each.is_symlink()]
+
+
+def remove_control_groups(name: str) -> None:
+    """Those that there are, from the inside; a process that has just ended may still hold one. Raises ClusterError."""
+
+    def are_gone() -> bool:
+        for top in control_groups(name):
+            for folder, _folders, _files in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+        return not any(top.exists() for top in control_groups(name))
+
+    wait_for(f"the end of the control groups {name}", are_gone)
+
+
+def _missing(needed: Mapping[str, str]) -> dict[str, str]:
+    return {program: package for program, package in needed.items() if not shutil.which(program, path=SYSTEM_PATH)}

@@ -10,9 +10,7 @@ mounted over /var/lib, /var/log and /run there; the machine's own are neither re
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +20,7 @@ import binaries
 from components import Component, Settings
 from images import Image, archive
 from kubeapi import status_of
-from machine import CGROUPS, PLUGINS, program_of_the_system
+from machine import PLUGINS, control_groups, program_of_the_system, remove_control_groups
 from network import Network, run
 from processes import Process
 from workspace import ClusterError, wait_for
@@ -56,7 +54,7 @@ IMAGES = [
 def remove(network: Network) -> None:
     """What the end of the processes has left: bridge, routes, control groups. Raises ClusterError."""
     network.down()
-    _remove_cgroups(network)
+    remove_control_groups(network.bridge)
 
 
 def enter(running: Mapping[str, Process]) -> list[str]:
@@ -94,8 +92,8 @@ class Node(Component):
     def before(self, settings: Settings) -> None:
         """Write its script, and make its control groups."""
         folder = _folder(settings)
-        _remove_cgroups(_network(settings))  # of a node that was cut off
-        for each in _cgroups(_network(settings)):
+        remove_control_groups(_network(settings).bridge)  # of a node that was cut off
+        for each in control_groups(_network(settings).bridge):
             each.mkdir()
             if each.parent.name == "cpuset":  # a new one has no processor and no memory
                 for file in ("cpuset.cpus", "cpuset.mems"):
@@ -259,24 +257,6 @@ def _network(settings: Settings) -> Network:
 
 def _write(settings: Settings, name: str, content: dict[str, Any]) -> None:
     (_folder(settings) / name).write_text(json.dumps(content, indent=2), "utf-8")  # JSON is YAML
-
-
-def _cgroups(network: Network) -> list[Path]:
-    """The node's one in each hierarchy."""
-    return [each / network.bridge for each in sorted(CGROUPS.iterdir()) if each.is_dir() and not each.is_symlink()]
-
-
-def _remove_cgroups(network: Network) -> None:
-    """Those that there are, from the inside; a process that has just ended may still hold one."""
-
-    def are_gone() -> bool:
-        for top in _cgroups(network):
-            for folder, _folders, _files in os.walk(top, topdown=False):
-                with contextlib.suppress(OSError):
-                    os.rmdir(folder)
-        return not any(top.exists() for top in _cgroups(network))
-
-    wait_for("the end of the node's control groups", are_gone)
 
 
 # As in components.py

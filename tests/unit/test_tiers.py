@@ -44,10 +44,28 @@ def test_what_kind_misses(runner, monkeypatch, tmp_path, programs, here, image, 
         (tmp_path / name).chmod(0o755)
     for name, value in {"PATH": str(tmp_path), "HERE": here, "BATON_KIND_IMAGE": image}.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(runner.engine.machine, "hindrance", lambda *_unused: "we may not make one")
 
-    said = runner.no_docker_engine()
+    said = runner.no_kind()
 
     assert told in said and bool(told) == bool(said)
+    assert not told or ("may not make one" in said) != ("has not the image local/node:1" in said)
+
+
+@pytest.mark.parametrize("image, memory, why", [
+    ("", 2**23, ""),
+    ("", 2**21, "needs 4 GiB of memory, and 2.0 are free"),
+    ("local/node:1", 2**23, "has not the image local/node:1 that BATON_KIND_IMAGE names"),  # it is not another one that is tried
+])
+def test_kind_needs_no_engine_where_one_can_be_made(runner, monkeypatch, tmp_path, image, memory, why):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("BATON_KIND_IMAGE", image)
+    monkeypatch.setattr(runner.engine.machine, "hindrance", lambda *_unused: "")
+    monkeypatch.setattr(runner.engine, "_number", lambda *_unused: str(memory))
+
+    said = runner.no_kind()
+
+    assert why in said and bool(why) == bool(said)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "extensions" / "molecule").glob("*/*.yml")),

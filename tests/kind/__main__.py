@@ -1,0 +1,48 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a command where `kind create cluster` works: python tests/kind [--cluster] COMMAND...
+
+With the machine's Docker engine, kind and a node image where they are there; else with all three of our own, which are gone when
+the command has ended. --cluster makes a cluster of kind as well, and KUBECONFIG names it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "cluster"))
+
+import binaries  # noqa: E402
+import engine  # noqa: E402
+import given_engine  # noqa: E402
+import node_image  # noqa: E402
+from workspace import ClusterError, say  # noqa: E402
+
+
+def main(command: list[str]) -> int:
+    """Run it; its exit code."""
+    if command[:1] == ["--cluster"]:
+        command = [sys.executable, str(HERE / "cluster.py"), *command[1:]]
+    why = given_engine.hindrance()
+    if not why:
+        return subprocess.run(command, check=False).returncode
+    say(f"{why}: one of our own is made")
+    engine.install()
+    programs = binaries.provide(node_image.PROGRAMS)
+    path = f"{programs['kind'].parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, given_engine.IMAGE: node_image.NAME, "PATH": path}
+    return engine.run(command, node_image.provide(programs), node_image.NAME, environment)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the engine goes in order
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ClusterError as error:
+        sys.exit(f"error: {error}")

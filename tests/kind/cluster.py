@@ -1,0 +1,60 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run a command with a cluster of kind as KUBECONFIG, where there are an engine and kind: see __main__.py."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import kubernetes
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "cluster"))
+
+from given_engine import IMAGE  # noqa: E402
+from workspace import ClusterError, wait_for  # noqa: E402
+
+NAME = f"tests-{hashlib.sha256(os.fsencode(HERE)).hexdigest()[:6]}"
+"""Of this checkout's cluster: another one's may be on the same engine."""
+
+
+def main(command: list[str]) -> int:
+    """Run it; its exit code."""
+    with tempfile.TemporaryDirectory(prefix="baton-kind-") as folder:
+        kubeconfig = f"{folder}/kubeconfig"
+        _kind("delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig)  # of a run that was killed
+        image = os.environ.get(IMAGE)
+        try:
+            _kind("create", "cluster", "--name", NAME, "--kubeconfig", kubeconfig, *(["--image", image] if image else []))
+            wait_for("the node of kind", lambda: _is_ready(kubeconfig))
+            return subprocess.run(command, env={**os.environ, "KUBECONFIG": kubeconfig}, check=False).returncode
+        finally:
+            _kind("delete", "cluster", "--name", NAME, "--kubeconfig", kubeconfig)
+
+
+def _kind(*arguments: str) -> None:
+    if subprocess.run(["kind", *arguments], check=False).returncode:
+        raise ClusterError(f"kind {' '.join(arguments)} failed")
+
+
+def _is_ready(kubeconfig: str) -> bool:
+    """By our own look: kind's --wait ends with 0 also where the node is not."""
+    with kubernetes.config.new_client_from_config(kubeconfig) as client:
+        nodes = kubernetes.client.CoreV1Api(client).list_node().items
+    return bool(nodes) and all(any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+                               for node in nodes)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ClusterError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,43 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The machine's own Docker engine and kind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+IMAGE = "BATON_KIND_IMAGE"
+"""The variable of the environment that names the image of a node, instead of the one that kind would pull."""
+
+
+def hindrance() -> str:
+    """Why they make no cluster here. An image that can be pulled is pulled."""
+    for command in ("docker version", "kind version"):
+        if not _answers(command):
+            return f"no Docker engine with kind here: `{command}` does not answer"
+    image = os.environ.get(IMAGE) or _default_image()
+    if image and not _answers(f"docker image inspect {image}") and not _answers(f"docker pull {image}", seconds=900):
+        return f"the node image {image} is not here and cannot be pulled; {IMAGE} may name another one"
+    return ""
+
+
+def _default_image() -> str:
+    """The image with which kind makes a node: no command of it tells, but its program has it. "" where it has not."""
+    kind = Path(shutil.which("kind") or os.devnull)
+    found = re.search(rb"kindest/node:v[0-9.]+@sha256:[0-9a-f]{64}", kind.read_bytes())
+    return found[0].decode() if found else ""
+
+
+def _answers(command: str, seconds: int = 30) -> bool:
+    """Whether it succeeds; what it prints is of no interest."""
+    try:
+        subprocess.run(shlex.split(command), check=True, capture_output=True, timeout=seconds)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return True

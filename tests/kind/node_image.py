@@ -1,0 +1,80 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""An image of a kind node, made without a registry: Debian, the embedded cluster's control plane, and kind's own files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import binaries
+import engine
+import go_toolchain
+import subtask
+from images import Image, archive
+from real_node import KERNEL
+from workspace import HERE as CLUSTER
+from workspace import cache, locked
+
+HERE = Path(__file__).resolve().parent
+KUBERNETES = binaries.release(binaries.NEWEST)
+NAME = f"baton/node:{KUBERNETES}"
+PROGRAMS = ("etcd", *binaries.CONTROL_PLANE, "kubelet", "kubeadm", "kubectl", "web", "kind")
+
+WEB = ["nginx:1.28-alpine", "nginx:1.29-alpine", *(f"myimage:v{number}" for number in range(1, 41)), "myimage:by-hand", "other:v1",
+       "other:v2"]
+"""What tests and scenarios name, and a registry would have: the web server of the real node."""
+
+
+def provide(programs: dict[str, Path]) -> Path:
+    """The node's file system as a tar file, made once for each version of what is in it. Raises ClusterError."""
+    digest = hashlib.sha256("".join(map(str, programs.values())).encode())
+    for file in (HERE / "node-image", Path(__file__)):
+        digest.update(file.read_bytes())
+    node = cache() / "kind" / f"{digest.hexdigest()[:16]}.tar"
+    with locked(node.with_suffix(".lock"), "the image of a kind node"):
+        if not node.exists():
+            folder = node.with_suffix(".new")
+            shutil.rmtree(folder, ignore_errors=True)
+            _make(folder, programs)
+            (folder / "node.tar").rename(node)  # at once: half a node is never found there
+            shutil.rmtree(folder)
+    return node
+
+
+def _make(folder: Path, programs: dict[str, Path]) -> None:
+    for part in ("bin", "images", "kernel"):
+        (folder / part).mkdir(parents=True)
+    for name in ("kubelet", "kubeadm", "kubectl"):
+        (folder / "bin" / name).symlink_to(programs[name])
+    files = _kinds_files()
+    for name, content in _images(programs, files).items():
+        (folder / "images" / f"{name}.tar").write_bytes(content)
+    for path, value in KERNEL.items():
+        (folder / "kernel" / path.replace("/", ".")).write_text(f"{value}\n", "ascii")
+    command = [*engine.alone(), str(HERE / "node-image"), str(folder), str(files), KUBERNETES]
+    subtask.run("making the image of a kind node, once", command)
+
+
+def _kinds_files() -> Path:
+    """Of the module that kind is built from."""
+    listed = subprocess.run([str(go_toolchain.find_go()), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kind"], cwd=CLUSTER / "kind",
+                            env=binaries.environment(), check=True, capture_output=True, text=True)
+    return Path(listed.stdout.strip()) / "images/base/files"
+
+
+def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
+    """What kubeadm names of the control plane, each of one program; the sandbox of pods; and what the tests name."""
+    listed = subprocess.run([str(programs["kubeadm"]), "config", "images", "list", "--kubernetes-version", KUBERNETES],
+                            check=True, capture_output=True, text=True).stdout.split()
+    names = {Path(image.partition(":")[0]).name: image for image in listed}
+    (sandbox,) = re.findall(r'sandbox_image = "(.*)"', (files / "etc/containerd/config.toml").read_text("utf-8"))
+    web = [Image(sandbox, ["/web", "pause"]),
+           *(Image(f"docker.io/library/{name}", ["/web"], {"VERSION": name.rpartition(":")[2]}) for name in WEB)]
+    return {"web": archive(programs["web"], web)} | {
+        name: archive(programs[name], [Image(names[name], [f"/{name}"], {"PATH": "/"})])
+        for name in ("etcd", *binaries.CONTROL_PLANE)}

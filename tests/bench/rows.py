@@ -13,7 +13,9 @@ from statistics import median
 
 import binaries
 import embedded
+import machine
 from ansible_runs import Ansible, Timed
+from given import given_kubeconfig
 from peers import add_kubernetes_core
 from playground import HandedOver, Json, Playground, Rolled
 from table import LONG_RUNS, Row, progress
@@ -127,6 +129,35 @@ def rollout_of_100(bench: Bench) -> list[Row]:
 def _all_requests(what: str, pods: int, ours: list[tuple[Rolled, float]], peer: str, theirs: list[tuple[Rolled, float]]) -> Row:
     return Row(f"{what}: all requests per replaced pod, by anyone", [requests / pods for _rolled, requests in ours], peer,
                [requests / pods for _rolled, requests in theirs], unit="")
+
+
+def real_kubelet(bench: Bench) -> list[Row]:
+    """What a pod costs everybody where a kubelet starts it: that writes its status several times, KWOK once; and Events."""
+    pods, surge = 20, "25%"
+    what, peer = f"{pods} pods on a real kubelet, surge {surge}", "Deployment controller"
+    if why := "KUBECONFIG names the cluster" if given_kubeconfig() else machine.hindrance():
+        progress(f"real-kubelet: SKIPPED, {why}")
+        return [Row(f"{what}: SKIPPED, {why}", [], peer)]
+    machine.install()
+    images = itertools.cycle(f"localhost/web:v{version}" for version in (1, 2, 3))  # those that the node has
+    name = embedded.of_this_checkout("bench-real")
+    with embedded.up(name, with_real_node=True) as cluster, Playground(cluster.kubeconfig) as playground:
+        first = next(images)
+        playground.create_controller(pods, first)
+        playground.create_deployment(pods, first, surge)
+        playground.until_ready()
+        task = {"name": "foo", "namespace": playground.namespace, "max_surge": surge}
+        ours, theirs = in_turns(
+            bench.not_too_many(),
+            what,
+            lambda: playground.by_anyone(lambda: playground.roll(**task, image=next(images))),
+            lambda: playground.by_anyone(lambda: playground.roll_deployments(next(images))),
+        )
+    return [
+        Row(f"{what}: requests per replaced pod", [each.requests / pods for each, _all in ours], peer,
+            [each.requests / pods for each, _all in theirs], unit=""),
+        _all_requests(what, pods, ours, peer, theirs),
+    ]
 
 
 def deployment_of_100(bench: Bench) -> list[Row]:
@@ -352,6 +383,7 @@ def _fleet(bench: Bench, kind: str) -> list[Row]:
 ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "converged-task": converged_task,
     "rollout-of-100": rollout_of_100,
+    "real-kubelet": real_kubelet,
     "deployment-of-100": deployment_of_100,
     "throttled": throttled,
     "kubectl": kubectl,

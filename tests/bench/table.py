@@ -24,7 +24,10 @@ LONG_RUNS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison: what was measured of us and of the peer, a number per run; some things have no peer."""
+    """One comparison: what was measured of us and of the peer, a number per run; some things have no peer.
+
+    What could not be measured here has no number, and says so in `what`.
+    """
 
     what: str
     ours: Sequence[float]
@@ -55,7 +58,7 @@ def printed(rows: list[Row]) -> list[str]:
     """A line per row: the medians, how far the runs were apart, and the ratio."""
     lines = ["| what | ours | peer's | peer | ratio | goal |", "|---|---|---|---|---|---|"]
     for row in rows:
-        ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit) if row.peer else "-"
+        ours, peers = _cell(row.ours, row.unit), _cell(row.peer, row.unit)
         ratio = f"{row.ratio:.2f}" if row.peer else "-"
         lines.append(f"| {row.what} | {ours} | {peers} | {row.peer_name} | {ratio} | {row.goal} |")
     return lines
@@ -82,6 +85,8 @@ def progress(text: str) -> None:
 
 
 def _cell(values: Sequence[float], unit: str) -> str:
+    if not values:
+        return "-"
     digits = 2 if max(map(abs, values)) >= 0.1 or not unit else 4
     return f"{median(values):.{digits}f}{unit} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 

@@ -30,6 +30,9 @@ BUILD = "python tests/cluster build"  # takes minutes the first time, which mole
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
 
+# Two minutes of the integration tests; tests/kind/README.md tells how all of them run there.
+ON_KIND = "pytest -q -n 4 " + " ".join(f"tests/integration/test_{name}.py" for name in ("pause", "replica_set", "resume"))
+
 
 @dataclass(frozen=True)
 class Tier:
@@ -91,7 +94,9 @@ TIERS = {
         [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False
     ),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
-    "kind": Tier(["pytest -q tests/kind", "python tests/kind molecule test --scenario-name kind"], missing=no_kind, in_ci=False),
+    "kind": Tier(
+        ["pytest -q tests/kind", "python tests/kind molecule test --scenario-name kind", f"python tests/kind --cluster {ON_KIND}"],
+        missing=no_kind, in_ci=False),
 }
 
 

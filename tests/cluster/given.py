@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kubeapi import status_of
 from workspace import ClusterError, clusters, say
@@ -34,10 +36,11 @@ class GivenCluster:
         config = _read(path)
         context = _named(config, "context", config.get("current-context"))
         cluster = _named(config, "cluster", context.get("cluster"))
-        authority = cluster.get("certificate-authority")
         self.kubeconfig = str(path)
         self.server: str = cluster.get("server") or ""
         self.token: str | None = _named(config, "user", context.get("user")).get("token")
+        self._authority = _file_of(cluster.get("certificate-authority-data"))
+        authority = self._authority.name if self._authority else cluster.get("certificate-authority")
         self.certificate_authority = str(path.parent / authority) if authority else None
 
     # pylint: disable-next=unused-argument
@@ -101,6 +104,16 @@ def _parse(text: str) -> object:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
+
+
+def _file_of(data: str | None) -> IO[bytes] | None:
+    """What stands in the kubeconfig itself, as a file that goes with this object."""
+    if not data:
+        return None
+    file = tempfile.NamedTemporaryFile(prefix="baton-authority-")  # noqa: SIM115
+    file.write(base64.b64decode(data))
+    file.flush()
+    return file
 
 
 def _named(config: dict[str, Any], kind: str, name: str | None) -> dict[str, Any]:

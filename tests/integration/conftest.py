@@ -38,13 +38,23 @@ def release(cluster):
     return int(major), int(minor)
 
 
+@pytest.fixture(scope="session")
+def has_fake_nodes(cluster):
+    """Whether KWOK plays the kubelets; on the nodes of a cluster that KUBECONFIG names pods may be containers."""
+    with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
+        nodes = kubernetes.client.CoreV1Api(client).list_node().items
+    return all("kwok.x-k8s.io/node" in (node.metadata.annotations or {}) for node in nodes)
+
+
 @pytest.fixture(autouse=True)
-def _is_new_enough(request):
-    """Skip a test aloud where the API server lacks what it is about."""
+def _can_be_shown(request):
+    """Skip a test aloud where the API server, or the nodes, lack what it is about."""
     if marker := request.node.get_closest_marker("since"):
         version, why = marker.args
         if request.getfixturevalue("release") < tuple(map(int, version.split("."))):
             pytest.skip(f"NEEDS KUBERNETES {version}: {why}")
+    if (marker := request.node.get_closest_marker("fake_nodes")) and not request.getfixturevalue("has_fake_nodes"):
+        pytest.skip(f"NEEDS FAKE NODES: {marker.args[0]}")
 
 
 @pytest.fixture

@@ -234,6 +234,7 @@ def test_a_quota_that_allows_no_other_controller(namespace, then):
 # A namespace on its way out
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_a_namespace_that_is_deleted_in_the_middle(namespace):
     """The task ends soon, whatever goes first: its permissions, its token, or foo."""
     namespace.make_primary(4)

@@ -124,6 +124,7 @@ def test_an_error_is_one_message_and_no_traceback(namespace, adhoc):
     assert "Traceback" not in process.stdout + process.stderr
 
 
+@pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     before = namespace.make_primary(2)
 
@@ -139,6 +140,7 @@ def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
 
 
+@pytest.mark.fake_nodes("an image that is refused within 4 s")
 def test_a_timeout_names_the_cause(namespace, adhoc):
     namespace.make_primary(2)
 
@@ -221,6 +223,7 @@ def half_way(namespace):
         "a rollout half way")
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environment, tmp_path, adhoc):
     namespace.make_primary(3)
     process = start(namespace, ansible_environment, tmp_path)
@@ -240,6 +243,7 @@ def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environme
     assert result["changed"] and namespace.rcs() == ["foo"] and images(namespace) == {"myimage:v2-slow"}
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.parametrize("kill", ["SIGKILL of the process group, as AWX cancels", "SIGINT", "SIGTERM"])
 def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill):
     """Workers are sessions of their own: without the action plugin's watch the module would go on to its end."""

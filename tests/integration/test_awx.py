@@ -158,6 +158,7 @@ def test_a_workflow_for_a_deployment_goes_back_to_a_revision(namespace, jobs):
     assert back.status == "successful" and images(namespace) == {"myimage:v1"}
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="SKIPPED: only root can be another user")
 def test_in_a_container_without_a_user_s_name_or_home(namespace, jobs, open_folder):
     """Cancelled, launched again, rolled back; the report outlives the container."""
@@ -215,6 +216,7 @@ def test_the_project_gets_the_collection_from_a_git_repository(jobs, tmp_path):
         path.name for path in PROJECT.glob("*.yml")}
 
 
+@pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_a_job_that_fails_says_so_in_its_artifacts(namespace, jobs):
     namespace.make_primary(2)
 
@@ -234,6 +236,7 @@ def test_the_injected_token_is_in_no_artifact(namespace, jobs):
     assert not [path.name for path in files if namespace.token in path.read_text(errors="replace")]
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_a_cancelled_job_stops_and_its_relaunch_goes_on(namespace, jobs):
     """AWX cancels with SIGKILL for the process group."""
     namespace.make_primary(4)

@@ -318,6 +318,7 @@ def test_its_autoscaler_does_nothing_until_the_end(namespace):
     assert after["spec"] == before and marks.FROZEN not in (after["metadata"].get("annotations") or {})
 
 
+@pytest.mark.fake_nodes("100 pods that are all ready at once; a kubelet takes them in turns")
 def test_no_more_requests_for_more_pods(namespace):
     """But for the server's own steps, of which each is told."""
     spent = []

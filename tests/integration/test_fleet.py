@@ -72,6 +72,7 @@ def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environmen
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
     """The image is for those that run its repository; killed in the middle, the same task goes on with all of them."""
     make(namespace, *NAMES[:4], labels={"tier": "backend"})

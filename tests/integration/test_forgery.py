@@ -614,6 +614,7 @@ def roll_while(neighbours, tag, act, **params):
     return name, future.result()
 
 
+@pytest.mark.fake_nodes("pods that run and never become ready")
 def test_what_is_told_of_a_pod_is_shown_as_it_may_be(neighbours):
     wrong = all_at_once([(title, tag, say) for title, (tag, say) in SAID.items()],
                         lambda tag, say: roll_while(neighbours, tag, say)[1], len(SAID))
@@ -621,6 +622,7 @@ def test_what_is_told_of_a_pod_is_shown_as_it_may_be(neighbours):
     assert wrong == {}
 
 
+@pytest.mark.fake_nodes("pods that run and never become ready")
 def test_pods_that_start_well_are_not_failed_by_what_somebody_tells_of_them(neighbours):
     """They are about to start, an Event says that they never will, and they do."""
     def start(it, pod):

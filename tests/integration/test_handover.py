@@ -458,6 +458,7 @@ class Readiness:
             self.namespace._call("PATCH", path, change, "application/strategic-merge-patch+json")
 
 
+@pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize("which", [hands_over, deletes], ids=["half way", "when next is gone"])
 def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace, kind, which):
     """foo is opened, so that pods that die are replaced, though it is not all available; when it is, the update ends.

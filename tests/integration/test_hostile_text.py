@@ -72,6 +72,7 @@ def forge(namespace, pod, reason, message, field="spec.containers{web}"):
         "message": message, "lastTimestamp": pod["metadata"]["creationTimestamp"]})
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_forged_events_neither_fail_a_rollout_nor_hold_it_up(namespace):
     """Its pods take a while to start, and their own status says nothing against them."""
     namespace.make_primary(1)

@@ -293,6 +293,7 @@ def test_foo_loses_the_mark_of_its_handover_and_nobody_else_has_it(namespace, mo
     return goes_on(namespace, namespace.roll(image="myimage:v2"))
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_somebody_who_never_stops_scaling_next(namespace):
     """An autoscaler: the task gives up after the same step five times, and names it."""
     namespace.make_primary(REPLICAS)

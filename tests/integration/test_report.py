@@ -143,7 +143,10 @@ def test_the_report_is_the_users_own_and_follows_no_link(namespace, ansible_envi
     assert not list(tmp_path.glob(".report-*"))
 
 
-@pytest.mark.parametrize("image, outcome", [("myimage:v2", "updated"), ("myimage:v2-crash", "rolled_back")])
+@pytest.mark.parametrize("image, outcome", [
+    ("myimage:v2", "updated"),
+    pytest.param("myimage:v2-crash", "rolled_back", marks=pytest.mark.fake_nodes("a container that ends before its pod is ready")),
+])
 def test_a_report_that_cannot_be_written_decides_nothing(namespace, ansible_environment, tmp_path, shop, image, outcome):
     namespace.make_primary(1)
     playbooks = Playbooks(ansible_environment, tmp_path, shop)

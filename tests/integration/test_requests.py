@@ -12,6 +12,8 @@ from namespace import Namespace
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import Patience
 
+pytestmark = pytest.mark.fake_nodes("100 pods that are all ready at once, in one piece of news; a kubelet takes them in turns")
+
 
 @dataclasses.dataclass
 class Traffic:

@@ -93,6 +93,7 @@ def test_a_failing_check_can_leave_the_update_there(namespace, playbooks, shop):
     assert versions(namespace) == (0, 10) and playbooks.told["outcome"] == "updated"
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop):
     """While a check waits for its answer; while the module rolls; no new pod is made twice."""
     namespace.make_primary(REPLICAS)
@@ -113,6 +114,7 @@ def test_killed_at_each_stage_it_goes_on_where_it_was(namespace, playbooks, shop
     assert namespace.rcs() == ["foo"] and new_pods(namespace) == new and len(new) == REPLICAS
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.long
 def test_killed_between_two_stages_it_goes_on_where_it_was(namespace, playbooks, shop):
     namespace.make_primary(REPLICAS)
@@ -191,6 +193,7 @@ def test_what_fails_afterwards_does_not_undo_the_update(namespace, playbooks):
     assert "Then no.yml has failed too" in error_of(output)
 
 
+@pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
     before = namespace.make_primary(2)
 
@@ -201,6 +204,7 @@ def test_pods_that_crash_are_rolled_back(namespace, playbooks, shop):
     assert playbooks.told["message"].startswith("Stage 10%: ")
 
 
+@pytest.mark.fake_nodes("a container that ends before its pod is ready")
 def test_the_words_of_the_module_come_once(namespace, playbooks):
     """Where it fails; the role's own error has their gist, its message all of them."""
     namespace.make_primary(2)

@@ -39,6 +39,7 @@ def test_handover_touches_no_pod(namespace, replicas, surge):
     assert namespace.rc()["metadata"]["generation"] == after["metadata"]["generation"]
 
 
+@pytest.mark.fake_nodes("pods that are all ready at once; on a kubelet there is a step, or more, for each")
 @pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)], ids=["handover", "next_name"])
 def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(namespace, params, most):
     """kubectl 1.17 needed 11.5."""
@@ -199,6 +200,7 @@ def test_floor_and_ceiling(namespace, surge, unavailable):
     assert len(observer.new) == 6
 
 
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_new_pods_that_take_their_time(namespace):
     """min_ready_seconds and slow readiness: the floor holds all the same."""
     namespace.make_primary(2)

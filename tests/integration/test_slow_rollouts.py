@@ -10,6 +10,8 @@ from namespace import eventually
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
+pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready")
+
 
 def slow(seconds):
     """A new template whose pods are ready after that time."""

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import subprocess
@@ -18,11 +17,11 @@ import kubernetes
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "cluster"))
 
+import embedded  # noqa: E402
 from given_engine import IMAGE  # noqa: E402
 from workspace import ClusterError, wait_for  # noqa: E402
 
-NAME = f"tests-{hashlib.sha256(os.fsencode(HERE)).hexdigest()[:6]}"
-"""Of this checkout's cluster: another one's may be on the same engine."""
+NAME = embedded.of_this_checkout("tests")
 
 
 def main(command: list[str]) -> int:

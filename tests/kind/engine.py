@@ -9,20 +9,20 @@ that such an end leaves; the next engine of this checkout removes them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+import embedded
 import machine
 from given_engine import IMAGE
 from workspace import ClusterError, cache, locked
 
 HERE = Path(__file__).resolve().parent
 
-NAME = f"baton-kind-{hashlib.sha256(os.fsencode(HERE)).hexdigest()[:6]}"
+NAME = embedded.of_this_checkout("baton-kind")
 """Of the containers' control group. All else of an engine is in its namespaces, where no other checkout sees it."""
 
 WHAT = "a Docker engine of our own"

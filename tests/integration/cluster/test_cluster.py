@@ -20,6 +20,7 @@ import components
 import embedded
 import pytest
 from embedded import Cluster
+from given import GivenCluster
 from kubeapi import Api
 from network import Network
 from processes import Process
@@ -252,6 +253,20 @@ def test_given_kubeconfig_is_used_and_left_alone(cluster: Cluster, tmp_path: Pat
         1,
         f"error: KUBECONFIG={given} names the cluster, but 'https://127.0.0.1:1' does not answer\n",
     )
+
+
+@pytest.mark.parametrize("named", [{"certificate-authority": "ca.crt"},
+                                   {"certificate-authority-data": "dHJ1c3QgbWU=", "certificate-authority": "another.crt"}])
+def test_what_a_given_server_is_verified_with_is_a_file(tmp_path: Path, named: dict[str, str]) -> None:
+    """Where it stands in the kubeconfig itself, as kind writes it, too."""
+    (tmp_path / "ca.crt").write_text("trust me", "utf-8")
+    config = {"current-context": "mine", "contexts": [{"name": "mine", "context": {"cluster": "mine"}}],
+              "clusters": [{"name": "mine", "cluster": named}]}
+    (tmp_path / "config").write_text(json.dumps(config), "utf-8")
+
+    given = GivenCluster(tmp_path / "config")
+
+    assert given.certificate_authority and Path(given.certificate_authority).read_text("utf-8") == "trust me"
 
 
 @pytest.mark.parametrize(

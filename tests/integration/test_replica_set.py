@@ -46,7 +46,7 @@ def remove(namespace, name="foo"):
     eventually(lambda: not namespace.pods() and name not in names(namespace), f"the end of {name}")
 
 
-@pytest.mark.parametrize("replicas", [0, 3, 100])
+@pytest.mark.parametrize("replicas", [0, 3, pytest.param(100, marks=pytest.mark.fake_nodes("100 pods, soon ready"))])
 def test_an_update_keeps_the_controller_and_makes_each_pod_once(namespace, replicas):
     before = namespace.make_replica_set(replicas)
 

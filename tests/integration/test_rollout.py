@@ -13,7 +13,11 @@ from namespace import manifest, uids
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 
 
-@pytest.mark.parametrize("replicas, surge", [(1, "1"), (4, "1"), (100, "25%"), pytest.param(500, "25%", marks=pytest.mark.long)])
+SOON = pytest.mark.fake_nodes("100 pods and more, soon ready")
+
+
+@pytest.mark.parametrize("replicas, surge", [
+    (1, "1"), (4, "1"), pytest.param(100, "25%", marks=SOON), pytest.param(500, "25%", marks=[SOON, pytest.mark.long])])
 def test_handover_touches_no_pod(namespace, replicas, surge):
     """N pods are created in all; next's pods are foo's afterwards; foo is never missing; a rerun writes nothing."""
     before = namespace.make_primary(replicas)

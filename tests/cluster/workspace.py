@@ -118,6 +118,16 @@ def _is_file(file: int, path: Path) -> bool:
         return False
 
 
+def leave_in_order() -> None:
+    """At SIGTERM this program cleans up and ends; a second one, such as `timeout` sends, does not cut the cleaning up short."""
+
+    def leave(*_unused: object) -> None:
+        signal.signal(signal.SIGTERM, lambda *_unused: None)
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, leave)
+
+
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM wait until the block is done: no process is started and then forgotten."""

@@ -12,7 +12,6 @@ from namespace import manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 
-
 SOON = pytest.mark.fake_nodes("100 pods and more, soon ready")
 
 

@@ -10,7 +10,6 @@ the command has ended. --cluster makes a cluster of kind as well, and KUBECONFIG
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ import binaries  # noqa: E402
 import engine  # noqa: E402
 import given_engine  # noqa: E402
 import node_image  # noqa: E402
-from workspace import ClusterError, say  # noqa: E402
+from workspace import ClusterError, leave_in_order, say  # noqa: E402
 
 
 def main(command: list[str]) -> int:
@@ -41,7 +40,7 @@ def main(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the engine goes in order
+    leave_in_order()
     try:
         sys.exit(main(sys.argv[1:]))
     except ClusterError as error:

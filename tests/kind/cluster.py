@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ sys.path.insert(0, str(HERE.parent / "cluster"))
 
 import embedded  # noqa: E402
 from given_engine import IMAGE  # noqa: E402
-from workspace import ClusterError, wait_for  # noqa: E402
+from workspace import ClusterError, leave_in_order, wait_for  # noqa: E402
 
 NAME = embedded.of_this_checkout("tests")
 
@@ -52,7 +51,7 @@ def _is_ready(kubeconfig: str) -> bool:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))
+    leave_in_order()
     try:
         sys.exit(main(sys.argv[1:]))
     except ClusterError as error:

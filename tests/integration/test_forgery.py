@@ -474,6 +474,7 @@ HELD = {
 }
 
 
+@pytest.mark.fake_nodes("updates that take a few seconds beyond the time of a Lease")
 def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(neighbours):
     """At most for the 15 s of a task that was killed, and some time to look."""
     names = {title: neighbours.begin(PHASES["idle"]) for title in HELD}

@@ -555,7 +555,7 @@ def test_where_nobody_has_written_anything_no_task_is_refused_for_it(data):
     note(f"{params}")
     before = world.others()
 
-    told = outcome(lambda: world.run(**params))
+    told = outcome(functools.partial(world.run, **params))
 
     note(f"{told}")
     assert world.others() == before and raw(told) == []
@@ -590,7 +590,7 @@ def test_a_task_does_nothing_for_whoever_may_write_marks(data):
     note(f"{params}")
     before = world.others()
 
-    told = outcome(lambda: world.run(**params))
+    told = outcome(functools.partial(world.run, **params))
 
     assert world.others() == before
     assert world.flow != "Deployment" or "failure" in told or told["rollout"]["phase"] != "complete" or world.has_its_pace()

@@ -49,7 +49,9 @@ class _Program(subprocess.Popen[t.Any]):
 
 def _start(args: t.Any, **options: t.Any) -> subprocess.Popen[t.Any]:
     patience = getattr(_here, "patience", None)
-    return subprocess.Popen(args, **options) if patience is None else _Program(args, patience, **options)
+    if patience is None:  # started by another thread than that of a rollout: no business of ours
+        return subprocess.Popen(args, **options)  # pylint: disable=ansible-bad-function
+    return _Program(args, patience, **options)
 
 
 #: What the package knows as the module subprocess.

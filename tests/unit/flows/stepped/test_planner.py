@@ -453,7 +453,7 @@ def play(request, *items):
     """The steps of such a task, how it ends, and the controllers by name in the end."""
     *states, (items, last) = stages(request, *items)
     lines = [summary(decision) for _items, decision in states]
-    return lines + ([last.what] if last else []), {item["metadata"]["name"]: item for item in items}
+    return lines + ([last.what] if last is not None else []), {item["metadata"]["name"]: item for item in items}
 
 
 def annotations(items, name="foo"):

@@ -154,7 +154,7 @@ TAKER = {"apiVersion": "v1", "kind": "ReplicationController", "name": "bar", "ui
 
 def to_bar(*names):
     """foo's pods of these names get another controller."""
-    return HandOver(tuple(Pod(name, f"uid of {name}", {}, "uid of foo") for name in names), "uid of foo", TAKER, {})
+    return HandOver(tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo") for name in names), "uid of foo", TAKER, {})
 
 
 def a_scaler(**spec):

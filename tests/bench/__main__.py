@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import logging
 import os
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +27,7 @@ import embedded  # noqa: E402
 from ansible_runs import Ansible  # noqa: E402
 from rows import ROWS, Bench  # noqa: E402
 from table import printed, settings  # noqa: E402
+from workers import begin  # noqa: E402
 
 
 def main() -> int:
@@ -40,8 +39,7 @@ def main() -> int:
     unknown = set(options.rows) - ROWS.keys()
     if unknown or options.runs < 1:
         parser.error(f"no such row: {', '.join(unknown)}" if unknown else "--runs must be at least 1")
-    logging.getLogger("kubernetes").setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))  # so that the cluster goes as well
+    begin()
     load = os.getloadavg()[0]
     with embedded.up(embedded.of_this_checkout("bench")) as cluster, tempfile.TemporaryDirectory(prefix="baton-bench-") as home:
         bench = Bench(cluster.kubeconfig, Ansible(Path(home)), options.runs)

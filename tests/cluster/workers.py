@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import logging
 import queue
-import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from workspace import say
+from workspace import leave_in_order, say
 
 Job = TypeVar("Job")
 Place = TypeVar("Place")
@@ -25,7 +23,7 @@ def begin() -> None:
     """What each such program does first: only errors of the packages are told, and at SIGTERM the cluster goes as well."""
     for package in ("kubernetes", "urllib3"):
         logging.getLogger(package).setLevel(logging.ERROR)
-    signal.signal(signal.SIGTERM, lambda *_unused: sys.exit(143))
+    leave_in_order()
 
 
 def work_off(jobs: Iterable[Job], workers: int, place: Callable[[int], AbstractContextManager[Place]],

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 HERE = Path(__file__).resolve().parent
 
@@ -126,6 +127,15 @@ def leave_in_order() -> None:
         sys.exit(143)
 
     signal.signal(signal.SIGTERM, leave)
+
+
+def run_in_order(main: Callable[[list[str]], int]) -> NoReturn:
+    """Give it the arguments of this program, and end with its exit code; with a sentence where it raises ClusterError."""
+    leave_in_order()
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ClusterError as error:
+        sys.exit(f"error: {error}")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import binaries  # noqa: E402
 import engine  # noqa: E402
 import given_engine  # noqa: E402
 import node_image  # noqa: E402
-from workspace import ClusterError, leave_in_order, say  # noqa: E402
+from workspace import run_in_order, say  # noqa: E402
 
 
 def main(command: list[str]) -> int:
@@ -40,8 +40,4 @@ def main(command: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    leave_in_order()
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ClusterError as error:
-        sys.exit(f"error: {error}")
+    run_in_order(main)

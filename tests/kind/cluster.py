@@ -18,7 +18,7 @@ sys.path.insert(0, str(HERE.parent / "cluster"))
 
 import embedded  # noqa: E402
 from given_engine import IMAGE  # noqa: E402
-from workspace import ClusterError, leave_in_order, wait_for  # noqa: E402
+from workspace import ClusterError, run_in_order, wait_for  # noqa: E402
 
 NAME = embedded.of_this_checkout("tests")
 
@@ -51,8 +51,4 @@ def _is_ready(kubeconfig: str) -> bool:
 
 
 if __name__ == "__main__":
-    leave_in_order()
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ClusterError as error:
-        sys.exit(f"error: {error}")
+    run_in_order(main)

@@ -229,10 +229,10 @@ def _give_back(request: Request, seen: Observed, primary: Controller, successor:
 
     Handed to it, the successor's pods would be too many, and the controller manager would choose which ones to delete.
     """
-    # | open | closed | next's status counts pods that it no longer has | wait |
     if not successor.is_observed or seen.pods is None:
         return Wait(f"the controller manager sees {successor.name}")
-    # Of such a status nobody could tell whether it is from before they had left or from after they were back.
+    # | open | closed | next's status counts pods that it no longer has | wait |
+    # Once they are back, nobody could tell whether such a status is from before they had left.
     if sum(pod.owner == successor.uid for pod in seen.pods) < successor.current:
         return Wait(f"{successor.name} {successor.current} pods")
     # | open | closed | pods of next's template are foo's | hand over: back to next |

@@ -23,10 +23,11 @@ from .flows.flow import Flow, Standing
 from .model import options
 from .model.errors import RolloutError
 from .model.fields import Json, each_text, visible
-from .model.marks import HISTORY
+from .model.marks import owner_uid
 from .model.observed import Controller
 from .model.options import request_from
 from .model.request import Request
+from .model.template import labels_of
 from .run import driver, fleet
 from .run.caller import Caller
 from .run.clock import Clock
@@ -143,11 +144,11 @@ def _kept(flow: Flow, wish: Request, gateway: KubernetesGateway, only: Controlle
     """The ControllerRevisions of one controller, or of all, by its uid; none where they may not be seen."""
     kept: dict[str, list[Json]] = {}
     for item in (gateway.revisions([only.uid] if only else []) or []) if flow.wishes(wish) else ():
-        kept.setdefault(item["metadata"]["labels"][HISTORY], []).append(item)
+        kept.setdefault(owner_uid(item), []).append(item)
     return kept
 
 
 def _pods(gateway: KubernetesGateway, standing: Standing) -> list[Json]:
     """The pods of a controller and of its successor, those that are going left out."""
-    return [report.pod(item, is_new) for it, is_new in standing.holders for item in gateway.pods(it)
-            if "deletionTimestamp" not in item["metadata"]]
+    return [report.pod(item, labels is not None and labels.items() <= labels_of(item).items())
+            for it, labels in standing.holders for item in gateway.pods(it) if "deletionTimestamp" not in item["metadata"]]

@@ -87,7 +87,7 @@ options:
       - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that before it has ended, with
         O(state=rolled_back) only.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
     default: ReplicationController
   state:
     description:

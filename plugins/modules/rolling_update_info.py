@@ -53,7 +53,7 @@ options:
     description:
       - The kind of the controllers.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
     default: ReplicationController
 seealso:
   - module: baton.kubernetes.rolling_update

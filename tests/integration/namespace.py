@@ -264,6 +264,28 @@ class Namespace:
     def patch_deployment(self, body: Json, name: str = "foo") -> Json:
         return self._call("PATCH", self._apps("deployments", name), body, "application/strategic-merge-patch+json")
 
+    # StatefulSets
+
+    def stateful_set(self, name: str = "foo") -> Json:
+        return t.cast(Json, self._get_apps("statefulsets", name))
+
+    def make_stateful_set(self, replicas: int = 3, image: str = "myimage:v1", name: str = "foo", **spec: t.Any) -> Json:
+        """A StatefulSet with all its pods ready, which the code under test may roll."""
+        self.allow(role("baton-stateful-sets"), f"stateful-sets-{name}")
+        self.create_any("StatefulSet", manifest(replicas, image, name), **{"serviceName": name, **spec})
+        eventually(lambda: self.is_whole(name), f"{replicas} replicas of {name}", seconds=120)
+        return self.stateful_set(name)
+
+    def is_whole(self, name: str = "foo") -> bool:
+        """As kubectl rollout status has it."""
+        item = self.stateful_set(name)
+        status, replicas = item.get("status", {}), item["spec"]["replicas"]
+        counts = [status.get(field, 0) for field in ("updatedReplicas", "replicas", "readyReplicas")]
+        return status.get("observedGeneration") == item["metadata"]["generation"] and counts == [replicas] * 3
+
+    def patch_stateful_set(self, body: Json, name: str = "foo") -> Json:
+        return self._call("PATCH", self._apps("statefulsets", name), body, "application/strategic-merge-patch+json")
+
     # The code under test
 
     def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, say: t.Callable[[str], None] = lambda line: None,
@@ -301,6 +323,7 @@ class Namespace:
         """What two runs that end alike have in common: controllers without times, pods by owner, labels and image."""
         controllers = {}
         of_their_own = [item for item in self.sets() if not item["metadata"].get("ownerReferences")]
+        of_their_own += self._call("GET", self._apps("statefulsets"))["items"]
         for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments() + of_their_own:
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})

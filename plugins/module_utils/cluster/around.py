@@ -48,9 +48,12 @@ class Around:
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """As said there; those of all controllers where no uid is given. Raises RolloutError."""
-        selector = f"{marks.HISTORY} in ({','.join(uids)})" if uids else marks.HISTORY
+        label = self._kind.history_label
+        # Those that the server keeps have no label with their owner's uid.
+        selector = f"{label} in ({','.join(uids)})" if uids and label == marks.HISTORY else label
         try:
-            return self._http.pages(self.collection("controllerrevisions"), {"labelSelector": selector})[0]
+            items = self._http.pages(self.collection("controllerrevisions"), {"labelSelector": selector})[0]
+            return [item for item in items if not uids or marks.owner_uid(item) in uids]
         except Refused as refused:
             self._refuse_unless_well(refused)
             return None
@@ -78,7 +81,7 @@ class Around:
             return 200
 
         others = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind} | {
-            kind: f"/apis/apps/v1/namespaces/{self._namespace}/{kind.lower()}s" for kind in ("StatefulSet", "DaemonSet")}
+            "DaemonSet": f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"}
         found = [f"a {kind} {name}" + (f" (kind={kind})" if kind in ROLLED else "")
                  for kind, path in others.items() if status(f"{path}/{quoted(name)}") == 200]
         if found:

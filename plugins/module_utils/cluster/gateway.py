@@ -24,9 +24,6 @@ class Reads(Cluster, t.Protocol):
     def refuse_hand_over(self, controller: Controller) -> None:
         """Raise RolloutError where a dry run tells that its pods may not get another controller."""
 
-    def troubled_pods(self, controller: Controller) -> list[Json]:
-        """Those of a controller's pods that are not ready, or were restarted."""
-
     def warnings(self) -> list[Json]:
         """What the cluster warns of in the namespace: Events."""
 

@@ -39,6 +39,9 @@ class SimulatedGateway(Alone):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         return self._model.revisions(uids)
 
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        return self._model.troubled_pods(controller)
+
     def objects(self, resource: str) -> list[Json] | None:
         objects = self._real.objects(resource)
         return objects and [self._changed.get(it["metadata"]["uid"], it) for it in objects]

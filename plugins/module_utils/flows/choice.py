@@ -24,6 +24,10 @@ def choose(request: Request) -> Flow:
         from .deployment.look import DeploymentFlow
 
         return DeploymentFlow()
+    if request.kind is Kind.STATEFUL_SET:
+        from .statefulset.look import StatefulSetFlow
+
+        return StatefulSetFlow()
     from .stepped.look import SteppedFlow
 
     return SteppedFlow(request.kind)

@@ -51,6 +51,9 @@ class Cluster(t.Protocol):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """The ControllerRevisions that keep what the controllers with these uids were; None where they may not be seen."""
 
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        """Those of a controller's pods that are not ready, or were restarted, or are about to go."""
+
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         """The object as the API server would store it. Raises RolloutError where it refuses that."""
 
@@ -79,6 +82,10 @@ class Model(t.Protocol):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """ControllerRevisions, those of the controllers with these uids among them; None where they may not be seen."""
         return None
+
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        """Those of a controller's pods that are not ready, as far as a flow goes by them."""
+        return []
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold."""
@@ -180,8 +187,8 @@ class Standing:
     grows: Controller | None = None
     #: Those whose pods go, or are not waited for.
     shrinks: tuple[Controller, ...] = ()
-    #: Each controller that has pods, and whether they are the new ones.
-    holders: tuple[tuple[Controller, bool], ...] = ()
+    #: Each controller that has pods, and the labels of those that are the new ones; None where it has none of these.
+    holders: tuple[tuple[Controller, Json | None], ...] = ()
     #: Grows whenever the update comes nearer to its end.
     progress: int = 0
     #: There is no way back any more.

@@ -47,6 +47,23 @@ def way_back(request: Request, before: Revision | None) -> str:
     return request.command(State.ROLLED_BACK, to_revision=before.number)
 
 
+def refuse_contested(request: Request, there: t.Sequence[Revision]) -> None:
+    """Raise RolloutError where those that have the number of to_revision have different templates."""
+    if any(it.template != there[0].template for it in there):
+        names = [it.name for it in there]
+        raise RolloutError(f"which template is revision {request.to_revision}? {', '.join(names)} have that number and different "
+                           f"templates", where=request.where, next_command=(
+                               "look at them, and delete the one that no update has kept:",
+                               f"{request.kubectl} get controllerrevisions {' '.join(names)} -o yaml"))
+
+
+def unreadable_history(request: Request) -> RolloutError:
+    """What it was may not be seen."""
+    return RolloutError("its history cannot be read", where=request.where,
+                        why="not allowed: list on controllerrevisions (apps)",
+                        next_command="ask for that in a Role in this namespace (see docs/permissions.md)")
+
+
 def no_such_revision(request: Request, history: t.Sequence[Revision], example: int) -> RolloutError:
     """to_revision names none of the history; example is one that there is."""
     known = ", ".join(f"{it.number} ({image_names(images_of(it.template))})" for it in history)

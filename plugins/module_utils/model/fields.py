@@ -46,6 +46,11 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
     return value if isinstance(value, int) else otherwise
 
 
+def is_size(value: t.Any) -> bool:
+    """Whether it may be a number of replicas; JSON's true is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
 def pairs(labels: t.Mapping[str, t.Any]) -> str:
     """Labels as kubectl writes a selector: "app=foo,tier=web"."""
     return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))

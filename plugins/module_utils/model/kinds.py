@@ -28,12 +28,12 @@ class Kind(Word):
     DEPLOYMENT = "Deployment"
     REPLICA_SET = "ReplicaSet"
     DEPLOYMENT_CONFIG = "DeploymentConfig"
+    STATEFUL_SET = "StatefulSet"
 
     @property
     def group(self) -> str:
         """The API group; "" is the core group."""
-        return {Kind.REPLICATION_CONTROLLER: "", Kind.REPLICA_SET: "apps", Kind.DEPLOYMENT: "apps",
-                Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}[self]
+        return {Kind.REPLICATION_CONTROLLER: "", Kind.DEPLOYMENT_CONFIG: "apps.openshift.io"}.get(self, "apps")
 
     @property
     def api_version(self) -> str:
@@ -48,7 +48,7 @@ class Kind(Word):
     def short(self) -> str:
         """The word that people give to kubectl."""
         return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment",
-                Kind.DEPLOYMENT_CONFIG: "dc"}[self]
+                Kind.DEPLOYMENT_CONFIG: "dc", Kind.STATEFUL_SET: "sts"}[self]
 
     @property
     def is_made_by_others(self) -> bool:
@@ -63,17 +63,30 @@ class Kind(Word):
     @property
     def counts_as(self) -> tuple[str, ...]:
         """What the controller of new pods counts as in a ResourceQuota; one outside the core group has one name only."""
-        return (self.resource, f"count/{self.resource}") if self is Kind.REPLICATION_CONTROLLER else ("count/replicasets.apps",)
+        if self is Kind.REPLICATION_CONTROLLER:
+            return self.resource, f"count/{self.resource}"
+        return () if self.replaces_in_place else ("count/replicasets.apps",)
 
     @property
     def is_stepped_by_server(self) -> bool:
         """Whether the server's own controller changes the sizes: the object stays the same one, and has no successor."""
-        return self in (Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG)
+        return self in (Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET)
+
+    @property
+    def replaces_in_place(self) -> bool:
+        """Whether an old pod has to go before the new one of its name can come: there is never one more than the size."""
+        return self is Kind.STATEFUL_SET
 
     @property
     def server_label(self) -> str:
         """The label by which the server's own controller tells pods of one template from those of another; "" where it has none."""
-        return {Kind.DEPLOYMENT: marks.HASH_LABEL, Kind.DEPLOYMENT_CONFIG: marks.ROLLOUT_LABEL}.get(self, "")
+        return {Kind.DEPLOYMENT: marks.HASH_LABEL, Kind.DEPLOYMENT_CONFIG: marks.ROLLOUT_LABEL,
+                Kind.STATEFUL_SET: marks.POD_REVISION}.get(self, "")
+
+    @property
+    def history_label(self) -> str:
+        """The label by which the ControllerRevisions are found that keep the templates of controllers of this kind."""
+        return marks.SERVER_HISTORY if self is Kind.STATEFUL_SET else marks.HISTORY
 
     @property
     def may_be_migrated(self) -> bool:
@@ -100,7 +113,7 @@ class Kind(Word):
 
 
 #: Those that the user may name.
-ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG)
+ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET)
 #: Those whose selector is a mapping of labels, and nothing more.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 

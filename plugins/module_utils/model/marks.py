@@ -18,6 +18,7 @@ import typing as t
 from . import fields
 from .fields import Json
 from .identity import canonical, is_label_value, is_name
+from .settings import are_settings
 from .template import images_of
 
 #: Label that tells the pods of the two controllers apart: on metadata, selector, template and pods.
@@ -46,6 +47,10 @@ RESTART = "baton.kubernetes/restart"
 HISTORY = "baton.kubernetes/history-of"
 #: Label that the server gives the pods of a Deployment, by their template.
 HASH_LABEL = "pod-template-hash"
+#: Label that the server gives the pods of a StatefulSet: the ControllerRevision that has their template.
+POD_REVISION = "controller-revision-hash"
+#: Label on the ControllerRevisions that the server keeps itself: a hash of what each holds.
+SERVER_HISTORY = "controller.kubernetes.io/hash"
 #: On a Deployment, and on its ReplicaSets: the number of the template, counted by the server.
 REVISION = "deployment.kubernetes.io/revision"
 #: On a ReplicaSet of a Deployment: the numbers that its template had before it came back. The server writes both on ReplicaSets,
@@ -91,7 +96,10 @@ Takeover = t.TypedDict("Takeover", {
 
 @dataclasses.dataclass(frozen=True)
 class Rollout:
-    """The record of a Deployment's update in progress. It proves nothing: flows/deployment/find says what is believed of it."""
+    """The record of an update in progress that the server's own controller carries out.
+
+    It proves nothing: find.py of its flow says what is believed of it.
+    """
 
     UPDATING: t.ClassVar[str] = "updating"
     ROLLING_BACK: t.ClassVar[str] = "rolling back"
@@ -102,7 +110,8 @@ class Rollout:
     after: dict[str, str]
     #: When it began or turned round, in RFC 3339.
     time: str
-    #: The ReplicaSet that had the template of before, "" where it is not known; and the number of the newest one then.
+    #: What had the template of before (a ReplicaSet, a ControllerRevision), "" where it is not known; and the number of the newest
+    #: one then, 0 where nothing depends on that.
     set: str
     revision: int
     #: The fields of spec that it has changed, beside the template: what they were, and what it has set them to.
@@ -205,7 +214,7 @@ def takeover(annotations: Annotations) -> Takeover | None:
     is_text = all(isinstance(mark.get(field), str) for field in ("next", "uid", "label", "request", "template"))
     priority = mark["priorityClassName"]
     is_whole = (is_text and is_name(mark["next"]) and bool(_LABEL_KEY.fullmatch(mark["label"]))
-                and _is_images(mark.get("from")) and _is_size(mark.get("replicas"))
+                and _is_images(mark.get("from")) and fields.is_size(mark.get("replicas"))
                 and (priority is None or (isinstance(priority, str) and is_name(priority))))
     return t.cast(Takeover, mark) if is_whole else None
 
@@ -218,14 +227,14 @@ def last_rollout(annotations: Annotations) -> Json:
 
 
 def rollout(annotations: Annotations) -> Rollout | None:
-    """The record of a Deployment's update in progress; None where there is none, or any part of it is not what it should be."""
+    """The record of such an update in progress; None where there is none, or any part of it is not what it should be."""
     record = _mapping(annotations.get(LAST_ROLLOUT)) or {}
     original, paced = fields.mapping(record, "original"), fields.mapping(record, "paced")
     is_whole = (record.get("outcome") in (Rollout.UPDATING, Rollout.ROLLING_BACK)
                 and all(_is_images(record.get(field)) for field in ("from", "to"))
                 and all(_is_text(record.get(field, "")) for field in ("time", "set", "request", "template"))
-                and all(record.get(field) is None or _is_size(record[field]) for field in ("to_revision", "paused"))
-                and _is_size(record.get("revision")) and _are_settings(original) and _are_settings(paced)
+                and all(record.get(field) is None or fields.is_size(record[field]) for field in ("to_revision", "paused"))
+                and fields.is_size(record.get("revision")) and are_settings(original) and are_settings(paced)
                 and original.keys() == paced.keys() - {"paused"})
     if not is_whole or not (record.get("set", "") == "" or is_name(record["set"])):
         return None
@@ -256,7 +265,7 @@ def frozen(annotations: Annotations) -> Frozen | None:
     if not {"behavior", "minReplicas"} <= found.keys():
         return None
     behavior, least = found["behavior"], found["minReplicas"]
-    is_typed = (behavior is None or isinstance(behavior, dict)) and (least is None or _is_size(least))
+    is_typed = (behavior is None or isinstance(behavior, dict)) and (least is None or fields.is_size(least))
     return {"behavior": behavior, "minReplicas": least} if is_typed else None
 
 
@@ -299,12 +308,32 @@ def restarted(template: Json, token: str) -> Json:
 def kept_revision(item: Json) -> Revision | None:
     """The template that a ControllerRevision of a history keeps."""
     template, number = _mapping(fields.text(item.get("data"), "template")), item.get("revision")
-    if not template or not _is_template(template) or not _is_size(number):
+    if not template or not _is_template(template) or not fields.is_size(number):
         return None
-    owners = fields.objects(item["metadata"], "ownerReferences")
     record = last_rollout(fields.mapping(item, "metadata", "annotations"))
     return Revision(t.cast(int, number), template, fields.text(record, "time"), fields.text(record, "who"),
-                    item["metadata"]["name"], next((fields.text(it, "uid") for it in owners if it.get("controller")), ""))
+                    item["metadata"]["name"], owner_uid(item))
+
+
+def server_revision(item: Json) -> Revision | None:
+    """The template that a ControllerRevision of the server's own holds."""
+    template, number = dict(fields.mapping(item, "data", "spec", "template")), item.get("revision")
+    template.pop("$patch", None)
+    if not _is_template(template) or not fields.is_size(number):
+        return None
+    return Revision(t.cast(int, number), template, fields.text(item["metadata"], "creationTimestamp"), "",
+                    item["metadata"]["name"], owner_uid(item))
+
+
+def owner_uid(item: Json) -> str:
+    """The uid of the object's controller, or ""."""
+    owners = fields.objects(fields.mapping(item, "metadata"), "ownerReferences")
+    return next((fields.text(it, "uid") for it in owners if it.get("controller")), "")
+
+
+def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
+    """The ControllerRevision that a pod with these labels was made from, or ""."""
+    return fields.text(labels, POD_REVISION)
 
 
 def keep_revision(it: Revision, owner_uid: str) -> tuple[Json, Json]:
@@ -334,7 +363,7 @@ def kept_controller(item: Json) -> Kept | None:
                 and isinstance(data["hash"], str) and is_label_value(data["hash"]) and is_name(fields.text(metadata, "name"))
                 and all(_are_texts(metadata.get(field)) for field in ("labels", "annotations"))
                 and bool(spec.get("selector")) and _are_texts(spec["selector"])
-                and _is_size(spec.get("replicas")) and _is_size(spec.get("minReadySeconds"))
+                and fields.is_size(spec.get("replicas")) and fields.is_size(spec.get("minReadySeconds"))
                 and _are_texts(fields.mapping(template, "metadata", "labels"))
                 and bool(containers) and all(fields.text(each, "name") for each in containers))
     return t.cast(Kept, data) if is_whole else None
@@ -367,11 +396,6 @@ def _is_template(value: Json) -> bool:
     return are_containers and isinstance(metadata, dict) and isinstance(metadata.get("labels") or {}, dict)
 
 
-def _is_size(value: t.Any) -> bool:
-    """Whether it may be a number of replicas; JSON's true is none."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
-
-
 def _is_text(value: t.Any) -> bool:
     return isinstance(value, str) and len(value) <= TEXT_LIMIT
 
@@ -386,30 +410,7 @@ def _is_images(value: t.Any) -> bool:
             and all(is_name(name) and _is_text(image) for name, image in value.items()))
 
 
-def _are_settings(value: Json) -> bool:
-    """Whether these may be fields of a Deployment's spec that an update changes for as long as it lasts."""
-    return all(field in _SETTINGS and _SETTINGS[field](each) for field, each in value.items())
-
-
-def _is_rolling_update(value: t.Any) -> bool:
-    """Whether the API server takes it for a strategy; an update changes no other one, so that it gives back no other one."""
-    if not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"} or value["type"] != "RollingUpdate":
-        return False
-    numbers = value["rollingUpdate"]
-    return (isinstance(numbers, dict) and numbers.keys() == {"maxSurge", "maxUnavailable"}
-            and all(_is_size(each) or (isinstance(each, str) and bool(_PERCENT.fullmatch(each))) for each in numbers.values())
-            and not (isinstance(numbers["maxUnavailable"], str) and int(numbers["maxUnavailable"][:-1]) > 100)
-            and not all(str(each).strip("0%") == "" for each in numbers.values()))
-
-
 _LABEL_KEY = re.compile(r"([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
-_PERCENT = re.compile(r"[0-9]{1,9}%")
-_SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
-    "paused": lambda value: value is None or isinstance(value, bool),
-    "minReadySeconds": lambda value: value is None or _is_size(value),
-    "progressDeadlineSeconds": lambda value: value is None or (_is_size(value) and value > 0),
-    "strategy": _is_rolling_update,
-}
 
 
 def _count(text: str | None) -> int | None:

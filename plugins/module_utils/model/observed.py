@@ -200,32 +200,28 @@ class Controller:
 
 
 @dataclasses.dataclass(frozen=True)
-class Deployment(Controller):
-    """A Deployment, which has its pods by ReplicaSets that the server's own controller makes and sizes."""
+class SteppedByServer(Controller):
+    """One whose pods the server's own controller replaces, as some fields of its spec tell it to."""
 
     #: Pods that have the present template (status.updatedReplicas).
     updated: int
     #: What spec has of SETTINGS; None where the server leaves it out.
     settings: Json
 
+    KIND: t.ClassVar[Kind]
     #: The fields of spec that say how the server's controller goes on.
-    SETTINGS: t.ClassVar[tuple[str, ...]] = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy")
+    SETTINGS: t.ClassVar[tuple[str, ...]]
 
     @classmethod
-    def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
-        settings = {field: item["spec"].get(field) for field in cls.SETTINGS}
-        return cls(**vars(Controller.from_api(item, Kind.DEPLOYMENT)), settings=settings,
-                   updated=(item.get("status") or {}).get("updatedReplicas", 0))
+    def fields_of(cls, item: Json) -> Json:
+        """What an object that the API server shows has for the fields of this class."""
+        return {**vars(Controller.from_api(item, cls.KIND)), "settings": {field: item["spec"].get(field) for field in cls.SETTINGS},
+                "updated": (item.get("status") or {}).get("updatedReplicas", 0)}
 
     @property
     def rollout(self) -> marks.Rollout | None:
         """The record of the update in progress, as it is written there, or None."""
         return marks.rollout(self.annotations)
-
-    @property
-    def is_signed(self) -> bool:
-        """Its settings are those of an update of ours: whoever may only annotate it cannot make that so."""
-        return self.settings["minReadySeconds"] == NEVER or self.settings["progressDeadlineSeconds"] == IN_UPDATE
 
     @property
     def is_marked(self) -> bool:
@@ -239,6 +235,58 @@ class Deployment(Controller):
     def desired(self) -> int | None:
         """Its size where its old pods come back, as that of a controller that grows again."""
         return self.replicas if self.rollout and self.rollout.is_back else 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment(SteppedByServer):
+    """A Deployment, which has its pods by ReplicaSets that the server's own controller makes and sizes."""
+
+    KIND = Kind.DEPLOYMENT
+    SETTINGS = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy")
+
+    @classmethod
+    def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
+        return cls(**cls.fields_of(item))
+
+    @property
+    def is_signed(self) -> bool:
+        """Its settings are those of an update of ours: whoever may only annotate it cannot make that so."""
+        return self.settings["minReadySeconds"] == NEVER or self.settings["progressDeadlineSeconds"] == IN_UPDATE
+
+
+@dataclasses.dataclass(frozen=True)
+class StatefulSet(SteppedByServer):
+    """A StatefulSet, whose pods have numbers, and keep their names and volumes when they are replaced."""
+
+    #: The ControllerRevisions with the template of before the update in progress, and with the present one.
+    current_revision: str
+    update_revision: str
+    #: Its volumeClaimTemplates.
+    claims: tuple[Json, ...]
+
+    KIND = Kind.STATEFUL_SET
+    SETTINGS = ("minReadySeconds", "updateStrategy")
+
+    @classmethod
+    def from_api(cls, item: Json, kind: Kind | None = None) -> StatefulSet:
+        status = item.get("status")
+        return cls(**cls.fields_of(item), current_revision=text(status, "currentRevision"),
+                   update_revision=text(status, "updateRevision"), claims=tuple(objects(item["spec"], "volumeClaimTemplates")))
+
+    @property
+    def is_replaced_by_server(self) -> bool:
+        """Whether the server replaces pods of another template, and does not wait for somebody to delete them (OnDelete)."""
+        return text(self.settings["updateStrategy"], "type") != "OnDelete"
+
+    @property
+    def numbers(self) -> Json:
+        """partition, and with the feature gate MaxUnavailableStatefulSet maxUnavailable."""
+        return mapping(self.settings["updateStrategy"], "rollingUpdate")
+
+    @property
+    def partition(self) -> int:
+        """The pods that keep the template of before: those with the lowest numbers."""
+        return number(self.numbers, "partition")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -336,7 +384,8 @@ class Observed:
 
 
 #: What has more to tell than its pods.
-_CLASSES: dict[Kind, type[Controller]] = {Kind.DEPLOYMENT: Deployment, Kind.DEPLOYMENT_CONFIG: DeploymentConfig}
+_CLASSES: dict[Kind, type[Controller]] = {
+    Kind.DEPLOYMENT: Deployment, Kind.DEPLOYMENT_CONFIG: DeploymentConfig, Kind.STATEFUL_SET: StatefulSet}
 
 
 def parse(kind: Kind, item: Json) -> Controller:

@@ -64,8 +64,8 @@ ARGUMENT_SPEC: Json = dict(
 
 #: The ways to say what the new pods look like; one of them at a time.
 CHANGES = ("image", "images", "template", "definition", "src")
-#: What the server's own controller, which steps a Deployment, has no place for.
-NOT_OF_DEPLOYMENTS = ("next_name", "max_steps", "update_period")
+#: What the server's own controller has no place for, where it takes the steps.
+NOT_OF_THE_SERVERS_STEPS = ("next_name", "max_steps", "update_period")
 #: The most templates that are kept of a controller.
 HISTORY_LIMIT = 100
 
@@ -85,6 +85,7 @@ def request_from(params: Json) -> Request:
     _refuse_contradictions(state, kind, given)
     name = _name("name", given.get("name", ""))
     definition = _definition(given, kind)
+    in_place = {"max_surge": Size(0), "max_unavailable": Size(1)} if kind.replaces_in_place else {}
     request = Request(
         name=name,
         state=state,
@@ -97,7 +98,7 @@ def request_from(params: Json) -> Request:
         gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
         rolls_back=given.get("on_failure") == "rollback",
         **{option: given[option] for option in _TAKEN if option in given},
-        **{option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
+        **in_place | {option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
     )
     _refuse_what_cannot_go_on(request)
     return request
@@ -123,6 +124,10 @@ def _refuse_contradictions(state: State, kind: Kind, given: Json) -> None:
 
 
 def _refuse_what_cannot_go_on(request: Request) -> None:
+    if request.kind.replaces_in_place and (request.max_surge.value or not request.max_unavailable.value):
+        option = "max_surge" if request.max_surge.value else "max_unavailable=0"
+        raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod has to go before the new one of "
+                           f"its name can come: leave it out")
     if request.definition is not None:
         namespace = request.definition["metadata"].get("namespace") or request.namespace
         if namespace != request.namespace:
@@ -154,21 +159,21 @@ def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence
         raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
 
 
-def _refuse_for_deployment(name: str, kind: Kind, given: Json, definition: Json | None) -> None:
-    """Refuse what a Deployment cannot do: its pods are another ReplicaSet's, and the server's controller changes the sizes."""
-    for option in NOT_OF_DEPLOYMENTS:
+def _refuse_for_steps_of_the_server(name: str, kind: Kind, given: Json, definition: Json | None) -> None:
+    """Refuse what cannot be where the object stays the same one, and the server's own controller replaces its pods."""
+    for option in NOT_OF_THE_SERVERS_STEPS:
         if given.get(option):
             raise RolloutError(f"{option} cannot be used with kind={kind}, because the cluster takes the steps: "
                                f"leave it out")
     defined_name = definition["metadata"].get("name", name) if definition else name
     if defined_name != name:
-        raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a Deployment cannot be renamed")
+        raise RolloutError(f"the definition is named {defined_name}, but the task is for {name}: a {kind} cannot be renamed")
 
 
 def _next_name(name: str, given: Json, kind: Kind, definition: Json | None) -> str | None:
     """The user's name for the successor, from the option or the definition."""
     if kind.is_stepped_by_server:
-        _refuse_for_deployment(name, kind, given, definition)
+        _refuse_for_steps_of_the_server(name, kind, given, definition)
         return None
     next_name = given.get("next_name")
     defined_name = definition["metadata"].get("name") if definition else None

@@ -326,7 +326,7 @@ class _Shared:
             self._told.update(uids)
             if self._revisions is None:
                 return None
-            return [item for item in self._revisions if item["metadata"]["labels"][marks.HISTORY] in uids]
+            return [item for item in self._revisions if marks.owner_uid(item) in uids]
 
     def forget(self, resource: str) -> None:
         with self._lock:

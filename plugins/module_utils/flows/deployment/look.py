@@ -69,7 +69,8 @@ class DeploymentFlow(Flow):
             before=_images_before(there, primary),
             after=primary.images, template=primary.template, paused=there.rollout.paused if there.rollout else None,
             grows=grows, shrinks=tuple(it for it in with_pods if it is not grows),
-            holders=tuple((it, it is there.successor) for it in sorted(with_pods, key=lambda it: it is not there.successor)),
+            holders=tuple((it, {} if it is there.successor else None)
+                          for it in sorted(with_pods, key=lambda it: it is not there.successor)),
             progress=primary.available + (there.successor.available if there.successor else 0) - there.old_pods)
 
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:

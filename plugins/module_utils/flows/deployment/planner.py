@@ -4,9 +4,7 @@
 
 """The state table of a Deployment: the server's own controller changes the sizes, and is told what to and how far. Pure.
 
-As in planner.py nothing is remembered between two calls: what must be known stands in the record of the update
-(marks.LAST_ROLLOUT) on the Deployment. Every patch assumes the generation that was seen: nobody has changed its spec or
-its annotations since. (A template is not compared: bytes that mean the same need not be the same.)
+As in planner.py nothing is remembered between two calls: what must be known stands in the record of the update (recorded.py).
 
 A pause is exact because the new pods are told never to count as available (minReadySeconds of 68 years). The server's
 controller stops by its own rules then, with
@@ -25,14 +23,14 @@ import typing as t
 from ...model import budgets, identity, marks
 from ...model.errors import NoSuchController, RolloutError, either
 from ...model.fields import Json
-from ...model.kinds import Kind, State
+from ...model.kinds import State
 from ...model.marks import Revision, Rollout
 from ...model.observed import IN_UPDATE, NEVER, Controller, Deployment, revision_of
 from ...model.request import Request
-from ...model.steps import Action, Decision, Done, Patch, Step, Wait, annotation, put, test
+from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import image_names, images_of, same_template, without_label
 from ...model.thresholds import Size, resolve_fenceposts
-from .. import handover, refusals
+from .. import handover, recorded, refusals
 from .find import DeploymentObserved
 
 #: What the API server fills in (pkg/apis/apps/v1/defaults.go).
@@ -72,7 +70,7 @@ def resolved(request: Request, seen: DeploymentObserved) -> Request:
 def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) -> Decision:
     """To the wanted template, which with to_revision is one of the history."""
     wanted, record = seen.wanted or {}, seen.record
-    is_it = _is_wanted(request, primary, wanted) or (record is not None and _is_as_begun(request, seen, primary, record))
+    is_it = recorded.is_wanted(request, primary, wanted) or (record is not None and _is_as_begun(request, seen, primary, record))
     if record is None or (seen.rollout is None and not is_it):
         # | yes | - | all pods asked for have the wanted template | done, unchanged |
         has_it = same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, seen, primary)
@@ -107,7 +105,7 @@ def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> De
     if record is None or (seen.rollout is None and not record.is_back and seen.before is None):
         # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
         last = primary.last_rollout
-        if last.get("outcome") == "rolled_back" and last.get("template") == _digest(primary) and seen.has_come_back:
+        if last.get("outcome") == "rolled_back" and last.get("template") == recorded.digest(primary) and seen.has_come_back:
             return Done(f"{primary.name} is already rolled back")
         # | yes | - | else | error: nothing to roll back, and how to go back from here |
         raise _nothing_to_roll_back(request, seen, "there is no update in progress to roll back")
@@ -137,19 +135,20 @@ def _begin(request: Request, seen: DeploymentObserved, primary: Deployment, want
     pace = _pace(request, seen, primary, usual, after, is_moving=False)
     fingerprint = seen.record.request if outcome == Rollout.ROLLING_BACK and seen.record else request.fingerprint
     images = images_of(wanted)
-    record = Rollout(outcome, primary.images, images, seen.now, before, seen.newest, *_changed(usual, pace), fingerprint,
+    record = Rollout(outcome, primary.images, images, seen.now, before, seen.newest, *recorded.changed(usual, pace), fingerprint,
                      to_revision=request.to_revision)
-    return Step(Action.UPDATE, primary.name, _patch(primary, record.text, pace, wanted), before=primary.images, after=images)
+    write = recorded.patch(primary, record.text, pace, wanted)
+    return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
 
 
 def _go_on(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> Decision | None:
     """Bring pace and pause to what is asked for, and wait for the pods; None when all are there and available."""
     usual = _usual(request, seen, primary)
     pace = _pace(request, seen, primary, usual, seen.successor, is_moving=True)
-    original, paced = _changed(usual, pace)
-    record = dataclasses.replace(record, original=original, paced=paced, template=_digest(primary), paused=None)
+    original, paced = recorded.changed(usual, pace)
+    record = dataclasses.replace(record, original=original, paced=paced, template=recorded.digest(primary), paused=None)
     if pace != primary.settings:
-        write = _patch(primary, record.text, pace)
+        write = recorded.patch(primary, record.text, pace)
         return Step(Action.PACE, primary.name, write, before=_told(primary.settings), after=_told(pace))
     if not _pauses(request, primary):
         return None if _is_complete(seen, primary) else _progress(seen, primary)
@@ -160,7 +159,7 @@ def _go_on(request: Request, seen: DeploymentObserved, primary: Deployment, reco
     if primary.paused != new.replicas or not primary.settings["paused"]:
         settings = {**pace, "paused": True}
         record = dataclasses.replace(record, paced={**paced, "paused": True}, paused=new.replicas)
-        return Step(Action.ANNOTATE, primary.name, _patch(primary, record.text, settings),
+        return Step(Action.ANNOTATE, primary.name, recorded.patch(primary, record.text, settings),
                     after=f"paused at {new.replicas} of {primary.replicas}", is_last=True)
     return Done(f"{primary.name} is already paused: {new.name} has {new.available} of {primary.replicas} replicas")
 
@@ -172,14 +171,14 @@ def _end(request: Request, seen: DeploymentObserved, primary: Deployment, record
     final: Json = {"outcome": "rolled_back" if is_back else "updated", "from": record.before, "to": primary.images,
                    "time": seen.now}
     if is_back:
-        final |= {"template": _digest(primary)}
+        final |= {"template": recorded.digest(primary)}
     else:
         final["request"] = handover.became(record.request, primary, marks.HASH_LABEL)
     lost = record.original.keys() - {field for field, value in settings.items() if value != primary.settings[field]}
     warning = "" if primary.is_signed or "strategy" not in lost else (
         f"somebody has set progressDeadlineSeconds of the Deployment {primary.name} during the update, so that nothing but an "
         f"annotation says what its strategy was; it is left as it is: {_told(settings)}")
-    return Step(Action.ANNOTATE, primary.name, _patch(primary, identity.canonical(final), settings), before=record.outcome,
+    return Step(Action.ANNOTATE, primary.name, recorded.patch(primary, identity.canonical(final), settings), before=record.outcome,
                 after=final["outcome"], is_last=True, is_end=True, warning=warning)
 
 
@@ -187,19 +186,8 @@ def _end(request: Request, seen: DeploymentObserved, primary: Deployment, record
 
 
 def _usual(request: Request, seen: DeploymentObserved, primary: Deployment) -> Json:
-    """The settings but for the update: as they were before it; what somebody has set since stays."""
-    settings, record = dict(primary.settings), seen.record
-    if record and primary.is_signed:
-        settings |= {field: record.original.get(field) for field, value in record.paced.items() if value == settings[field]}
-    if request.min_ready_seconds is not None:
-        settings["minReadySeconds"] = request.min_ready_seconds or None
-    return settings
-
-
-def _changed(usual: Json, pace: Json) -> tuple[Json, Json]:
-    """The fields that the update changes for as long as it lasts: what they are usually, and what it sets them to."""
-    fields = [field for field, value in usual.items() if value != pace[field] and field != "paused"]
-    return {field: usual[field] for field in fields}, {field: pace[field] for field in fields}
+    """The settings but for the update; those of a record are believed where the present ones are those of an update."""
+    return recorded.usual(request, primary, seen.record if primary.is_signed else None)
 
 
 def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, usual: Json, after: Controller | None, *,
@@ -312,11 +300,6 @@ def _told(settings: Json) -> str:
 # What is there
 
 
-def _is_wanted(request: Request, primary: Deployment, wanted: Json) -> bool:
-    """Another restart makes another template of each."""
-    return not request.state.restarts and same_template(primary.template, wanted, marks.HASH_LABEL)
-
-
 def _is_as_begun(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> bool:
     """Whether the update was begun by the same request, and nobody has changed the template since.
 
@@ -326,11 +309,7 @@ def _is_as_begun(request: Request, seen: DeploymentObserved, primary: Deployment
     is_proven = request.state.restarts or seen.is_confirmed
     if record.request != request.fingerprint or record.is_back or not is_proven:
         return False
-    return record.template == _digest(primary) if record.template else seen.newest <= record.revision + 1
-
-
-def _digest(primary: Deployment) -> str:
-    return identity.digest(without_label(primary.template, marks.HASH_LABEL))
+    return record.template == recorded.digest(primary) if record.template else seen.newest <= record.revision + 1
 
 
 def _is_complete(seen: DeploymentObserved, primary: Deployment) -> bool:
@@ -356,23 +335,6 @@ def _already(request: Request, seen: DeploymentObserved, primary: Deployment) ->
     is_its_number = seen.successor and revision_of(seen.successor) == request.to_revision
     return (f"{primary.name} already has the template of revision {request.to_revision}" if is_its_number else
             f"{primary.name} is already rolled back to revision {request.to_revision}")
-
-
-# Writes
-
-
-def _patch(primary: Deployment, record: str, settings: Json, template: Json | None = None) -> Patch:
-    operations = [test("/metadata/uid", primary.uid), test("/metadata/generation", primary.generation)]
-    if not primary.annotations:
-        operations.append(put("/metadata/annotations", {}))
-    for field, value in settings.items():
-        if value != primary.settings[field]:
-            path = f"/spec/{field}"
-            operations.append({"op": "remove", "path": path} if value is None else put(path, value))
-    operations.append(put(annotation(marks.LAST_ROLLOUT), record))
-    if template is not None:
-        operations.append(put("/spec/template", template))
-    return Patch(primary.name, tuple(operations), Kind.DEPLOYMENT)
 
 
 # Errors

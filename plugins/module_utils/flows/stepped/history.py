@@ -19,7 +19,6 @@ import dataclasses
 import typing as t
 
 from ...model import fields, identity, marks
-from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.marks import Revision
 from ...model.observed import Controller
@@ -64,15 +63,9 @@ def resolved(request: Request, history: t.Sequence[Revision] | None, found: t.Se
 
     history is None where it may not be seen; found is all that is kept.
     """
-    if names := [it.name for it in contested(found) if it.number == request.to_revision]:
-        raise RolloutError(f"which template is revision {request.to_revision}? {', '.join(names)} have that number and different "
-                           f"templates", where=request.where, next_command=(
-                               "look at them, and delete the one that no update has kept:",
-                               f"{request.kubectl} get controllerrevisions {' '.join(names)} -o yaml"))
+    refusals.refuse_contested(request, [it for it in found if it.number == request.to_revision])
     if history is None:
-        raise RolloutError("its history cannot be read", where=request.where,
-                           why="not allowed: list on controllerrevisions (apps)",
-                           next_command="ask for that in a Role in this namespace (see docs/permissions.md)")
+        raise refusals.unreadable_history(request)
     there = next((it for it in history if it.number == request.to_revision), None)
     if there is None:
         raise refusals.no_such_revision(request, history, history[0].number if history else 1)

@@ -96,7 +96,7 @@ class SteppedFlow(Flow):
         goal = _goal(request, seen)
         surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, goal or 0)
         grows = primary if handover.is_under_way(seen) else next((it for it in (successor, primary) if it and it.desired), primary)
-        holders = tuple((it, it is successor) for it in (successor, primary) if it)
+        holders = tuple((it, t.cast("Json | None", {} if it is successor else None)) for it in (successor, primary) if it)
         return Standing(
             survivor=survivor, phase=phase, direction=direction, goal=goal, surge=surge, unavailable=unavailable,
             old=Side.of(primary) if primary else None, new=Side.of(successor) if successor else None,

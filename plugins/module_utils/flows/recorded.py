@@ -1,0 +1,66 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Updates that the server's own controller carries out: what is kept of them on the object itself, and written with it. Pure.
+
+What must be known stands in the record of the update (marks.LAST_ROLLOUT). Every patch assumes the generation and the record that
+were seen: nobody has changed the spec since, or begun another update. (A template is not compared: bytes that mean the same need
+not be the same.)
+"""
+
+from __future__ import annotations
+
+from ..model import identity, marks
+from ..model.fields import Json
+from ..model.marks import Rollout
+from ..model.observed import SteppedByServer
+from ..model.request import Request
+from ..model.steps import Patch, annotation, put, test
+from ..model.template import same_template, without_label
+
+
+def is_wanted(request: Request, primary: SteppedByServer, wanted: Json) -> bool:
+    """Whether it has the wanted template; another restart makes another one of each."""
+    return not request.state.restarts and same_template(primary.template, wanted, request.label_key)
+
+
+def digest(primary: SteppedByServer, template: Json | None = None) -> str:
+    """A hash of its template, or of the one that it is to get, for the record."""
+    return identity.digest(without_label(primary.template if template is None else template, primary.kind.server_label))
+
+
+def usual(request: Request, primary: SteppedByServer, record: Rollout | None) -> Json:
+    """The settings but for the update: as they were before it; what somebody has set since stays.
+
+    record is None where nothing that it says of them is believed.
+    """
+    settings = dict(primary.settings)
+    if record:
+        settings |= {field: record.original.get(field) for field, value in record.paced.items() if value == settings[field]}
+    if request.min_ready_seconds is not None:
+        settings["minReadySeconds"] = request.min_ready_seconds or None
+    return settings
+
+
+def changed(usual_settings: Json, pace: Json) -> tuple[Json, Json]:
+    """The fields that the update changes for as long as it lasts: what they are usually, and what it sets them to."""
+    fields = [field for field, value in usual_settings.items() if value != pace[field] and field != "paused"]
+    return {field: usual_settings[field] for field in fields}, {field: pace[field] for field in fields}
+
+
+def patch(primary: SteppedByServer, record: str, settings: Json, template: Json | None = None) -> Patch:
+    """Record, settings and, where one is given, template in one patch."""
+    operations = [test("/metadata/uid", primary.uid), test("/metadata/generation", primary.generation)]
+    if primary.annotations:
+        operations.append(test(annotation(marks.LAST_ROLLOUT), primary.annotations.get(marks.LAST_ROLLOUT)))
+    else:
+        operations += [test("/metadata/annotations", None), put("/metadata/annotations", {})]
+    for field, value in settings.items():
+        if value != primary.settings[field]:
+            path = f"/spec/{field}"
+            operations.append({"op": "remove", "path": path} if value is None else put(path, value))
+    operations.append(put(annotation(marks.LAST_ROLLOUT), record))
+    if template is not None:
+        operations.append(put("/spec/template", template))
+    return Patch(primary.name, tuple(operations), str(primary.kind))

@@ -1,0 +1,53 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a record says of fields of a spec that an update changes for as long as it lasts: whether these can have been so. Pure."""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+from .fields import Json, is_size
+
+
+def are_settings(value: Json) -> bool:
+    """Whether these may be fields of a spec that an update changes for as long as it lasts."""
+    return all(field in _SETTINGS and _SETTINGS[field](each) for field, each in value.items())
+
+
+def _is_rolling_update(value: t.Any) -> bool:
+    """Whether the API server takes it for a strategy; an update changes no other one, so that it gives back no other one."""
+    if not isinstance(value, dict) or value.keys() != {"type", "rollingUpdate"} or value["type"] != "RollingUpdate":
+        return False
+    numbers = value["rollingUpdate"]
+    return (isinstance(numbers, dict) and numbers.keys() == {"maxSurge", "maxUnavailable"}
+            and all(is_size(each) or (isinstance(each, str) and bool(_PERCENT.fullmatch(each))) for each in numbers.values())
+            and not (isinstance(numbers["maxUnavailable"], str) and int(numbers["maxUnavailable"][:-1]) > 100)
+            and not all(str(each).strip("0%") == "" for each in numbers.values()))
+
+
+def _is_update_strategy(value: t.Any) -> bool:
+    """Whether the API server takes it for one of a StatefulSet."""
+    if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
+        return False
+    numbers = value.get("rollingUpdate", {})
+    if value.get("type") == "OnDelete":
+        return "rollingUpdate" not in value
+    is_rolling = value.get("type") == "RollingUpdate" and isinstance(numbers, dict)
+    if not is_rolling or not numbers.keys() <= {"partition", "maxUnavailable"}:
+        return False
+    most = numbers.get("maxUnavailable", 1)
+    return is_size(numbers.get("partition", 0)) and (
+        (is_size(most) and most > 0) or (isinstance(most, str) and bool(_PERCENT.fullmatch(most)) and 0 < int(most[:-1]) <= 100))
+
+
+_PERCENT = re.compile(r"[0-9]{1,9}%")
+_SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
+    "paused": lambda value: value is None or isinstance(value, bool),
+    "minReadySeconds": lambda value: value is None or is_size(value),
+    "progressDeadlineSeconds": lambda value: value is None or (is_size(value) and value > 0),
+    "strategy": _is_rolling_update,
+    "updateStrategy": _is_update_strategy,
+}

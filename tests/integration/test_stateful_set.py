@@ -1,0 +1,351 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""StatefulSets: the server's own controller replaces the pods in place, as far as a partition lets it, and gets stuck."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from namespace import Killed, dies, eventually, is_ready, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+NOWHERE = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}], "schedulerName": "none"}}
+STRATEGIES = {
+    "usual": {},
+    "OnDelete": {"updateStrategy": {"type": "OnDelete"}},
+    "no numbers": {"updateStrategy": {"type": "RollingUpdate"}},
+    "a partition": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
+    "Parallel": {"podManagementPolicy": "Parallel"},
+}
+
+
+def roll(namespace, **params):
+    return namespace.roll(**{"kind": "StatefulSet", "image": "myimage:v2", **params})
+
+
+def back(namespace, **params):
+    return namespace.roll(kind="StatefulSet", state="rolled_back", **params)
+
+
+def versions(namespace):
+    """The version of each pod, by its number; with "!" where it is not ready."""
+    pods = sorted(namespace.pods(), key=lambda pod: int(pod["metadata"]["name"].rpartition("-")[2]))
+    return [pod["spec"]["containers"][0]["image"].removeprefix("myimage:") + ("" if is_ready(pod) else "!") for pod in pods]
+
+
+def kept(namespace, number):
+    """The uids of as many pods with the lowest numbers."""
+    return {pod["metadata"]["uid"] for pod in namespace.pods() if int(pod["metadata"]["name"].rpartition("-")[2]) < number}
+
+
+def strategy(namespace):
+    return namespace.stateful_set()["spec"]["updateStrategy"]
+
+
+def set_image(namespace, image):
+    """As kubectl set image."""
+    namespace.patch_stateful_set({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
+
+
+@pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
+def test_to_another_image_and_no_write_the_second_time(namespace, spec):
+    before = namespace.make_stateful_set(3, **spec)
+    with namespace.observer() as observer:
+        result = roll(namespace)
+
+    again = roll(namespace)
+    assert versions(namespace) == ["v2"] * 3 and namespace.is_whole()
+    assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
+    assert [step["action"] for step in result["steps"]] == ["update", "annotate"]
+    assert result["rollout"]["images"] == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}
+    assert result["rollout"]["floor"] == 2 and result["rollout"]["ceiling"] == 3
+    assert strategy(namespace) == before["spec"]["updateStrategy"]
+    assert observer.most_pods <= 3 and observer.fewest_ready >= 2
+    assert not again["changed"] and set(again["requests"]) == {"GET"}
+
+
+@pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
+def test_a_pause_is_exact_and_stands(namespace, spec):
+    """How many pods were made is not counted: what is new the server may delete once more.
+
+    It goes by a cache in which the old pod may still be there, and deletes by name, without a uid (DeleteStatefulPod).
+    """
+    before = namespace.make_stateful_set(5, **spec)
+    four, two = kept(namespace, 4), kept(namespace, 2)
+    result = roll(namespace, pause_at="20%")
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and kept(namespace, 4) == four
+    time.sleep(3)
+    assert versions(namespace) == ["v1"] * 4 + ["v2"] and kept(namespace, 4) == four
+    again = roll(namespace, pause_at="20%")
+    roll(namespace, pause_at="60%")
+    assert versions(namespace) == ["v1"] * 2 + ["v2"] * 3 and kept(namespace, 2) == two
+    done = roll(namespace)
+
+    revision = namespace.stateful_set()["status"]["updateRevision"]
+    assert result["rollout"]["phase"] == "paused"
+    assert result["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({revision}), alongside 4 of myimage:v1"
+    assert not again["changed"] and "already paused" in again["msg"] and not again["requests"]["PATCH"]
+    assert done["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * 5
+    assert strategy(namespace) == before["spec"]["updateStrategy"]
+
+
+@pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
+def test_back_from_a_pause(namespace, spec):
+    before = namespace.make_stateful_set(3, **spec)
+    old = uids(namespace.pods())
+    roll(namespace, pause_at="1")
+    result = back(namespace)
+
+    again = back(namespace)
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
+    assert versions(namespace) == ["v1"] * 3 and len(old & uids(namespace.pods())) == 2
+    assert strategy(namespace) == before["spec"]["updateStrategy"]
+    assert not again["changed"] and "already rolled back" in again["msg"]
+
+
+def test_a_pod_below_the_pause_that_dies_comes_back_as_it_was(namespace):
+    namespace.make_stateful_set(3)
+    roll(namespace, pause_at="1")
+    namespace.remove("foo-0", "pods")
+    eventually(lambda: versions(namespace) == ["v1", "v1", "v2"] and namespace.stateful_set()["status"]["readyReplicas"] == 3,
+               "foo-0 again")
+
+
+# What is stuck (kubernetes issue 67250)
+
+
+def stuck(namespace, undo=True, **spec):
+    """foo, which somebody has given a template that no node takes, and perhaps the one of before again."""
+    before = namespace.make_stateful_set(3, **spec)
+    namespace.patch_stateful_set({"spec": {"template": NOWHERE}})
+    eventually(lambda: versions(namespace) == ["v1", "v1", "v2!"], "a pod that never gets ready")
+    if undo:
+        namespace.patch_stateful_set({"spec": {"template": {"$patch": "replace", **before["spec"]["template"]}}})
+        eventually(lambda: namespace.stateful_set()["status"]["observedGeneration"] == 3, "the template of before")
+    return before
+
+
+@pytest.mark.parametrize("undo", [False, True], ids=["begun by somebody", "undone by somebody"])
+def test_a_stuck_one_comes_back(namespace, undo):
+    before = stuck(namespace, undo)
+    old = {pod["metadata"]["uid"] for pod in namespace.pods() if is_ready(pod)}
+    if undo:
+        time.sleep(3)
+        assert versions(namespace) == ["v1", "v1", "v2!"], "the server does nothing by itself"
+
+    result = back(namespace)
+
+    assert versions(namespace) == ["v1"] * 3 and old < uids(namespace.pods())
+    (deletion,) = [step for step in result["steps"] if step["action"] == "delete"]
+    assert (deletion["name"], deletion["kind"]) == ("foo-2", "Pod")
+    assert deletion["to"].startswith("it is not ready, and still of foo-")
+    assert strategy(namespace) == before["spec"]["updateStrategy"]
+    again = back(namespace)
+    assert not again["changed"] and "already rolled back" in again["msg"]
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+def test_a_failed_update_is_rolled_back_by_itself(namespace, policy):
+    namespace.make_stateful_set(3, podManagementPolicy=policy)
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, image=None, template=NOWHERE, progress_deadline=3, on_failure="rollback")
+    assert "is rolled back to myimage:v1" in caught.value.what
+    assert versions(namespace) == ["v1"] * 3
+
+
+def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
+    stuck(namespace)
+    before = namespace.stateful_set()["metadata"]["resourceVersion"]
+    result = namespace.check(kind="StatefulSet", state="rolled_back")
+    to_pause = namespace.check(kind="StatefulSet", image="myimage:v3", pause_at="2")
+
+    assert [step["action"] for step in result["steps"]] == ["update", "delete", "annotate"]
+    assert result["msg"] == "foo would be rolled back to myimage:v1: 3 of 3 replicas available"
+    assert to_pause["steps"][0]["action"] == "update"
+    assert namespace.stateful_set()["metadata"]["resourceVersion"] == before and versions(namespace) == ["v1", "v1", "v2!"]
+
+
+# Interrupted, and other hands
+
+
+@pytest.mark.long  # two of its points are in every `make test`: tests/faults
+@pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
+def test_killed_at_any_write_the_same_pause_is_reached(namespace, spec):
+    """From each such death on to the pause, to the next one and to the end, or back."""
+    before = namespace.make_stateful_set(3, **spec)
+    for number in range(1, 100):
+        deaths = 0
+        for after in (False, True):
+            for pause, expected in (("34%", ["v1", "v2", "v2"]), ("100%", ["v2"] * 3)):
+                deaths += _dies(roll, namespace, number, after, pause_at=pause)
+                roll(namespace, pause_at=pause)
+                assert versions(namespace) == expected, f"killed at {number}, {after}"
+            deaths += _dies(back, namespace, number, after)
+            back(namespace)
+            assert versions(namespace) == ["v1"] * 3 and strategy(namespace) == before["spec"]["updateStrategy"]
+        if not deaths:
+            return
+    raise AssertionError("it writes without end")
+
+
+def _dies(do, namespace, number, after, **params):
+    try:
+        do(namespace, kill=dies(number, after), **params)
+    except Killed:
+        return 1
+    return 0
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_rollback_that_is_killed_is_finished_by_the_same_task(namespace, number, after):
+    stuck(namespace)
+    with pytest.raises(Killed):
+        back(namespace, kill=dies(number, after))
+    back(namespace)
+    assert versions(namespace) == ["v1"] * 3
+    assert json.loads(namespace.stateful_set()["metadata"]["annotations"][marks.LAST_ROLLOUT])["outcome"] == "rolled_back"
+
+
+def test_somebody_elses_image_in_between_is_refused_by_name(namespace):
+    namespace.make_stateful_set(3)
+    roll(namespace, pause_at="1")
+    set_image(namespace, "myimage:v3")
+
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace)
+    assert "another update is in progress: to myimage:v3" in caught.value.what
+    assert "during an update to myimage:v2" in caught.value.what
+    back(namespace)
+    assert versions(namespace) == ["v1"] * 3
+
+
+def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
+    before = namespace.make_stateful_set(3)
+    roll(namespace, pause_at="1")
+    namespace.patch_stateful_set({"spec": {"template": before["spec"]["template"]}})  # as `kubectl apply` does
+
+    result = back(namespace)
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
+    assert versions(namespace) == ["v1"] * 3 and strategy(namespace) == before["spec"]["updateStrategy"]
+
+
+@pytest.mark.parametrize("replicas, expected", [(6, ["v1"] * 2 + ["v2"] * 4), (2, ["v1", "v2"])])
+def test_scaled_during_a_pause_no_new_pod_becomes_an_old_one(namespace, replicas, expected):
+    namespace.make_stateful_set(4)
+    roll(namespace, pause_at="50%")
+    namespace.patch_stateful_set({"spec": {"replicas": replicas}})
+    eventually(lambda: len(namespace.pods()) == replicas, "the new size")
+    roll(namespace, pause_at="50%")
+    assert versions(namespace) == expected and "already paused" in roll(namespace, pause_at="50%")["msg"]
+    roll(namespace)
+    assert versions(namespace) == ["v2"] * replicas
+
+
+def test_a_restart_replaces_all_pods_once(namespace):
+    namespace.make_stateful_set(3)
+    before = uids(namespace.pods())
+    result = roll(namespace, image=None, state="restarted")
+    assert result["changed"] and not before & uids(namespace.pods()) and versions(namespace) == ["v1"] * 3
+
+
+def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace):
+    namespace.make_stateful_set(3)
+    for image in ("myimage:v2", "myimage:v3"):
+        roll(namespace, image=image)
+    with pytest.raises(Killed):
+        back(namespace, to_revision=1, kill=dies(1, True))
+    result = back(namespace, to_revision=1)
+    assert versions(namespace) == ["v1"] * 3
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
+    assert not back(namespace, to_revision=1)["changed"]
+    with pytest.raises(RolloutError, match="it has no revision 9") as caught:
+        back(namespace, to_revision=9)
+    assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
+
+
+def test_what_it_was_is_told_with_pods_and_commands(namespace):
+    namespace.make_stateful_set(3)
+    roll(namespace, pause_at="1")
+    params = {"name": "foo", "kind": "StatefulSet", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "pods": True}
+    (told,) = task.info(params)["rollouts"]
+    assert told["phase"] == "paused" and told["controller"]["replicas"] == 2 and told["next"]["replicas"] == 1
+    history = [(each["revision"], each["images"]["web"]) for each in told["history"]]
+    assert history == [(2, "myimage:v2"), (1, "myimage:v1")]
+    assert {each["name"]: each["is_new"] for each in told["pods"]} == {"foo-0": False, "foo-1": False, "foo-2": True}
+    assert "kind=StatefulSet" in told["resume_command"] and "state=rolled_back" in told["rollback_command"]
+
+
+def test_what_is_missing_for_a_rollback_is_told_before_the_first_write(namespace):
+    namespace.make_stateful_set(2)
+    roll(namespace, pause_at="1")
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace.name}/roles/stateful-sets-foo"
+    rules = [{"apiGroups": ["apps"], "resources": ["statefulsets"], "verbs": ["get", "list", "watch", "patch"]}]
+    namespace._call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
+    before = namespace.stateful_set()["metadata"]["generation"]
+
+    def refused():
+        with pytest.raises(RolloutError) as caught:
+            back(namespace)
+        return "not allowed: delete on pods" in caught.value.why
+
+    eventually(refused, "the API server to hear of the Role")
+    assert namespace.stateful_set()["metadata"]["generation"] == before
+
+
+def test_warnings(namespace):
+    namespace.make_stateful_set(2, updateStrategy={"type": "OnDelete"})
+    said = []
+    roll(namespace, say=said.append)
+    assert any("updateStrategy of StatefulSet foo is OnDelete" in line for line in said)
+    assert any("No container of StatefulSet foo has a readinessProbe" in line for line in said)
+
+
+def test_volumes_of_a_definition_that_would_change_are_told(namespace):
+    claim = {"metadata": {"name": "data"},
+             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    before = namespace.make_stateful_set(1)
+    definition = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "foo"}, "spec": {
+        "selector": before["spec"]["selector"], "volumeClaimTemplates": [claim],
+        "template": {"metadata": {"labels": {"app": "foo"}}, "spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}}
+    result = roll(namespace, image=None, definition=definition)
+    assert versions(namespace) == ["v2"]
+    assert any("volumeClaimTemplates of the definition differ from those of StatefulSet foo" in each for each in result["warnings"])
+    assert not roll(namespace, image=None, definition=definition)["changed"]
+
+
+@pytest.mark.parametrize("params, message", [
+    ({"max_surge": "1"}, "max_surge cannot be used with kind=StatefulSet"),
+    ({"max_unavailable": "0"}, "max_unavailable=0 cannot be used with kind=StatefulSet"),
+    ({"next_name": "bar"}, "next_name cannot be used with kind=StatefulSet"),
+])
+def test_what_cannot_be_is_refused(namespace, params, message):
+    with pytest.raises(RolloutError, match=message):
+        roll(namespace, **params)
+
+
+def test_a_fleet_by_names(namespace):
+    for name in ("foo", "bar"):
+        namespace.make_stateful_set(2, name=name)
+    params = {"names": ["foo", "bar"], "kind": "StatefulSet", "image": "myimage:v2", "namespace": namespace.name,
+              "kubeconfig": namespace.kubeconfig}
+    result = task.update(params)
+    assert result["changed"] and versions(namespace) == ["v2"] * 4
+    assert task.update(params)["msg"] == "2 of 2 controllers are as requested (0 changed)"
+
+
+def test_an_autoscaler_does_nothing_meanwhile(namespace):
+    namespace.make_stateful_set(2)
+    path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"
+    target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "foo"}
+    namespace._call("POST", path, {"metadata": {"name": "hpa"}, "spec": {"scaleTargetRef": target, "maxReplicas": 5}})
+    result = roll(namespace, pause_at="1")
+    assert [step["action"] for step in result["steps"]] == ["freeze", "update", "annotate"]
+    result = roll(namespace)
+    assert [step["action"] for step in result["steps"]] == ["pace", "restore", "annotate"]

@@ -1,0 +1,467 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state table of a StatefulSet: its rows, and any order in which the server and clients with any wish may act."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from builders import NOW, assumed, template
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, Done, Patch, Step, Wait, put
+
+STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+HELD = {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}
+ON_DELETE = {"type": "OnDelete"}
+STRATEGIES = {"usual": STRATEGY, "no numbers": {"type": "RollingUpdate"}, "a partition": HELD, "OnDelete": ON_DELETE}
+
+
+def asked(**params):
+    return request_from({"name": "foo", "kind": "StatefulSet", **params})
+
+
+UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
+CANARY = asked(image="myimage:v2", pause_at="1")
+BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
+
+
+def cluster(replicas=3, strategy=STRATEGY, **spec):
+    """One with foo in it, whose pods are all there."""
+    item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "foo"}}, "template": template(),
+                     "updateStrategy": strategy, **spec}}
+    it = SimulatedStatefulSets([item])
+    it.settle()
+    return it
+
+
+def decide(request, it, **facts):
+    flow, memory = choose(request), Memory(now=NOW)
+    request = flow.resolved(request, it, memory)
+    return flow.plan(request, dataclasses.replace(flow.observe(request, it, memory), **facts))
+
+
+def go(request, it, *, until="end", **facts):
+    """Let a client do all that it wants to; the actions that it took."""
+    actions = []
+    while not isinstance(decision := decide(request, it, **facts), Done):
+        assert len(actions) < 20, actions
+        if isinstance(decision, Wait):
+            assert it.moves(), f"waits for ever: {decision}"
+            it.settle()
+            continue
+        assert it.write(decision.write)
+        actions.append(str(decision.action))
+        if decision.is_last or decision.action == until:
+            it.settle() if decision.is_last else None
+            break
+    return actions
+
+
+def primary(it):
+    return it.controllers()["foo"]
+
+
+def record(it):
+    return json.loads(it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT])
+
+
+def annotated(it, text):
+    it.items["foo"] = json.loads(json.dumps(it.items["foo"]))
+    it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT] = text
+
+
+def set_by_somebody(it, path, value):
+    assert it.write(Patch("foo", (put(path, value),), "StatefulSet"))
+
+
+def versions(it):
+    """The version of each pod, by its number; with "!" where it is not ready."""
+    images = {each["metadata"]["name"]: each["data"]["spec"]["template"]["spec"]["containers"][0]["image"]
+              for each in it.revisions(["uid of foo"])}
+    return [images[pod.revision].removeprefix("myimage:") + ("" if pod.ready else "!") for pod in it.pods("foo")]
+
+
+# Rows
+
+
+def test_there_is_none():
+    with pytest.raises(NoSuchController, match="there is no such StatefulSet"):
+        decide(UPDATE, SimulatedStatefulSets([]))
+
+
+def test_what_the_first_patch_assumes():
+    decision = decide(UPDATE, cluster())
+    assert decision.write.kind == "StatefulSet"
+    assert assumed(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1, "/metadata/annotations": None}
+    it = cluster()
+    annotated(it, "{}")
+    assert assumed(decide(UPDATE, it))["/metadata/annotations/baton.kubernetes~1last-rollout"] == "{}"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy, policy):
+    it = cluster(strategy=strategy, podManagementPolicy=policy)
+    assert go(UPDATE, it) == ["update", "annotate"]
+    assert versions(it) == ["v2"] * 3 and primary(it).settings["updateStrategy"] == strategy
+    assert record(it)["outcome"] == "updated" and record(it)["from"] == {"web": "myimage:v1"}
+    assert "already has the wanted template" in decide(UPDATE, it).message
+    go(V3, it, until="update")
+    it.make(it.moves()[0])
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v2"] * 3 and primary(it).settings["updateStrategy"] == strategy
+    assert record(it)["outcome"] == "rolled_back" and "already rolled back" in decide(BACK, it).message
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_a_pause_is_exact_and_goes_on_from_there(strategy):
+    it = cluster(4, strategy)
+    assert go(CANARY, it) == ["update", "annotate"]
+    assert versions(it) == ["v1", "v1", "v1", "v2"] and primary(it).paused == 1
+    it.settle()
+    assert "already paused: 1 of its 4 pods are new" in decide(CANARY, it).message
+    assert go(asked(image="myimage:v2", pause_at="75%"), it) == ["pace", "annotate"]
+    assert versions(it) == ["v1", "v2", "v2", "v2"]
+    assert go(UPDATE, it) == ["pace", "annotate"]
+    assert versions(it) == ["v2"] * 4 and primary(it).settings["updateStrategy"] == strategy
+
+
+def test_a_pod_below_the_partition_that_dies_comes_back_as_it_was():
+    it = cluster(4)
+    go(CANARY, it)
+    it._pods["foo"] = it.pods("foo")[1:]
+    it.settle()
+    assert versions(it) == ["v1", "v1", "v1", "v2"]
+
+
+def test_a_pause_at_fewer_than_there_are_changes_nothing():
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="3"), it)
+    assert "already paused: 3 of its 4 pods are new" in decide(CANARY, it).message
+
+
+@pytest.mark.parametrize("pause", ["1", "2", "100%"])
+def test_back_from_a_pause(pause):
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at=pause), it)
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 4 and primary(it).settings["updateStrategy"] == STRATEGY
+
+
+@pytest.mark.parametrize("replicas, expected", [(8, ["v1"] * 2 + ["v2"] * 6), (3, ["v1", "v2", "v2"]), (1, ["v2"])])
+def test_scaled_during_a_pause_no_new_pod_becomes_an_old_one(replicas, expected):
+    """The server makes those beyond the partition from the new template."""
+    half = asked(image="myimage:v2", pause_at="50%")
+    it = cluster(4)
+    go(half, it)
+    set_by_somebody(it, "/spec/replicas", replicas)
+    it.settle()
+    go(half, it)
+    assert versions(it) == expected and "already paused" in decide(half, it).message
+
+
+def test_a_pause_in_what_somebody_else_has_begun():
+    it = cluster(4)
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    while versions(it) != ["v1", "v1", "v1", "v2"]:
+        it.make(it.moves()[0])
+    go(asked(image="myimage:v2", pause_at="50%"), it)
+    assert versions(it) == ["v1", "v1", "v2", "v2"]
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 4
+
+
+def test_what_somebody_keeps_back_by_a_partition_is_updated_all_the_same():
+    it = cluster(3, HELD)
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    it.settle()
+    assert versions(it) == ["v1", "v1", "v2"]
+    assert go(UPDATE, it) == ["update", "annotate"]
+    assert versions(it) == ["v2"] * 3 and primary(it).settings["updateStrategy"] == HELD
+
+
+def test_another_wish_in_the_middle_is_refused():
+    it = cluster()
+    go(CANARY, it)
+    with pytest.raises(RolloutError, match=r"another update is in progress: to myimage:v2 \(1 of 3 pods have it\)") as caught:
+        decide(V3, it)
+    finish = asked(image="myimage:v2", container="web")
+    assert caught.value.next_command.splitlines() == [finish.command(), "or:", BACK.command()]
+
+
+def test_a_restart_replaces_all_pods_and_goes_on_after_a_kill():
+    it = cluster()
+    old = set(it.pods("foo"))
+    go(RESTART, it, until="update")
+    it.make(it.moves()[0])
+    assert go(RESTART, it) == ["annotate"]
+    assert not old & set(it.pods("foo"))
+
+
+def test_a_minimum_of_seconds_stays():
+    it = cluster()
+    go(asked(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), it)
+    assert primary(it).settings["minReadySeconds"] == 5 and "5" not in json.dumps(record(it).get("original", {}))
+
+
+# What is stuck (kubernetes issue 67250)
+
+
+def broken(it, image="myimage:v2"):
+    it.broken = frozenset({image})
+    return it
+
+
+@pytest.mark.parametrize("policy, deletions", [("OrderedReady", ["delete"]), ("Parallel", [])])
+def test_back_from_pods_that_never_get_ready(policy, deletions):
+    it = broken(cluster(podManagementPolicy=policy))
+    go(UPDATE, it, until="update")
+    it.settle()
+    assert versions(it) == ["v1", "v1", "v2!"]
+    actions = go(BACK, it)
+    assert actions in (["update", *deletions, "annotate"], ["update", "delete", "annotate"])
+    assert versions(it) == ["v1"] * 3 and record(it)["outcome"] == "rolled_back"
+
+
+def test_back_from_an_update_of_somebody_else():
+    it = broken(cluster())
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    it.settle()
+    assert go(BACK, it) == ["update", "delete", "annotate"]
+    assert versions(it) == ["v1"] * 3
+
+
+def test_back_from_one_that_somebody_else_has_undone_already():
+    """Nothing but the pod says that there was one."""
+    it = broken(cluster())
+    for image in ("myimage:v2", "myimage:v1"):
+        set_by_somebody(it, "/spec/template", template(image))
+        it.settle()
+    assert versions(it) == ["v1", "v1", "v2!"] and not it.moves()
+    assert go(BACK, it) == ["update", "delete", "annotate"]
+    assert versions(it) == ["v1"] * 3 and record(it)["outcome"] == "rolled_back"
+    assert "already rolled back" in decide(BACK, it).message
+
+
+def test_back_to_a_revision_from_pods_that_never_get_ready():
+    it = broken(cluster())
+    go(V3, it)
+    go(UPDATE, it, until="update")
+    it.settle()
+    assert "delete" in go(asked(state="rolled_back", to_revision=1), it)
+    assert versions(it) == ["v1"] * 3
+
+
+def stuck(*unready):
+    """foo is at v1, with these of its pods still of v2 and not ready."""
+    it = broken(cluster(4))
+    go(UPDATE, it, until="update")
+    it.settle()
+    v2 = it.pods("foo")[3].revision
+    go(BACK, it, until="update")
+    it.make(it.moves()[0])
+    it._pods["foo"] = tuple(pod._replace(revision=v2, ready=False) if pod.number in unready else
+                            pod._replace(revision=primary(it).update_revision, ready=True) for pod in it.pods("foo"))
+    it.settle()
+    return it
+
+
+def test_they_are_deleted_one_at_a_time_the_lowest_number_first():
+    it = stuck(1, 3)
+    for name in ("foo-1", "foo-3"):
+        decision = decide(BACK, it)
+        assert (decision.action, decision.name) == ("delete", name) and it.write(decision.write)
+        assert isinstance(decide(BACK, it), Wait)
+        it.settle()
+    assert versions(it) == ["v1"] * 4
+
+
+def test_none_that_has_become_ready_is_deleted():
+    it = stuck(3)
+    decision = decide(BACK, it)
+    it._pods["foo"] = tuple(pod._replace(ready=True) for pod in it.pods("foo"))
+    assert isinstance(decision.write, Delete) and not it.write(decision.write)
+    it.settle()
+    assert versions(it) == ["v1"] * 4
+
+
+def test_an_update_deletes_no_pod():
+    it = broken(cluster())
+    go(UPDATE, it, until="update")
+    it.settle()
+    assert isinstance(decide(UPDATE, it), Wait)
+
+
+# What is believed
+
+
+STRATEGY_OF_MANY = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
+FORGERIES = {
+    "more may be missing": {"original": {"updateStrategy": STRATEGY_OF_MANY}, "paced": {"updateStrategy": STRATEGY}},
+    "on its way back": {"outcome": "rolling back"},
+    "a strategy that is none": {"original": {"updateStrategy": {"type": "Recreate"}}, "paced": {"updateStrategy": STRATEGY}},
+    "a partition that is none": {"original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": -1}}},
+                                 "paced": {"updateStrategy": STRATEGY}},
+    "paused": {"paused": 1},
+    "a revision that is no text": {"set": ["x"]},
+    "a path": {"set": "../../secrets/x"},
+    "the present one": {"set": "PRESENT"},
+    "another": {"set": "foo-0123456789"},
+    "a number that is none": {"revision": True},
+    "a list for images": {"from": ["x"], "to": []},
+}
+ENDS = {
+    "no-op": (V3, "v3"), "update": (asked(image="myimage:v9"), "v9"), "back": (BACK, "v3"),
+    "to_revision": (asked(state="rolled_back", to_revision=1), "v1"),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("task", ENDS)
+def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_for(forgery, task):
+    it = cluster()
+    go(UPDATE, it)
+    go(V3, it)
+    changes = {key: primary(it).update_revision if value == "PRESENT" else value for key, value in FORGERIES[forgery].items()}
+    annotated(it, json.dumps({"outcome": "updating", "from": {"web": "myimage:v2"}, "to": {"web": "myimage:v3"}, "time": NOW,
+                              "set": "", "revision": 0, "original": {}, "paced": {}, "request": V3.fingerprint, **changes}))
+    request, version = ENDS[task]
+    try:
+        go(request, it)
+    except RolloutError as error:
+        assert "no update in progress to roll back; the previous revision is 2 (myimage:v2)" in error.what and request is BACK
+    assert versions(it) == [version] * 3 and primary(it).settings["updateStrategy"] == STRATEGY
+
+
+def test_a_record_on_its_way_back_of_an_update_on_its_way_is_not_believed():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.make(it.moves()[0])
+    annotated(it, json.dumps({**record(it), "outcome": "rolling back", "set": "another"}))
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 3
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "[" * 100000, "9" * 5000, '{"outcome":"updating"}'])
+def test_a_record_that_cannot_be_read_in_the_middle_is_none(text):
+    """The partition of the pause stays, as nobody can tell whose it is; the status says where it goes back to."""
+    it = cluster()
+    go(CANARY, it)
+    annotated(it, text)
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 3
+
+
+def test_the_revision_of_another_statefulset_is_none_to_go_back_to():
+    it = cluster()
+    go(UPDATE, it)
+    it.kept["uid of foo"] = tuple(
+        {**each, "metadata": {**each["metadata"], "ownerReferences": [{"uid": "another", "controller": True}]}}
+        if each["metadata"]["name"] != primary(it).update_revision else each for each in it.kept["uid of foo"])
+    with pytest.raises(RolloutError, match="it has no revision 1"):
+        decide(asked(state="rolled_back", to_revision=1), it)
+
+
+def test_two_templates_of_one_number_are_told():
+    it = cluster()
+    go(UPDATE, it)
+    first, second = it.kept["uid of foo"]
+    it.kept["uid of foo"] = (first, second, {**second, "revision": 1, "metadata": {**second["metadata"], "name": "foo-forged"}})
+    with pytest.raises(RolloutError, match="which template is revision 1"):
+        decide(asked(state="rolled_back", to_revision=1), it)
+
+
+# Budgets, and how many may be missing
+
+
+def budget(**spec):
+    return {"metadata": {"name": "pdb"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}}
+
+
+def test_a_budget_that_lets_no_pod_go_is_told():
+    with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 3 pods to be unavailable") as caught:
+        decide(UPDATE, cluster(), budgets=(budget(minAvailable="100%"),))
+    assert "kubectl -n default patch pdb pdb" in caught.value.next_command
+
+
+@pytest.mark.parametrize("budgets, params, most", [
+    ((), {}, 3), ((), {"max_unavailable": "50%"}, 2), ((budget(minAvailable=3),), {}, 1), ((), {"max_unavailable": "1"}, 1)])
+def test_more_than_one_may_be_missing_where_the_server_has_that(budgets, params, most):
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
+    it = cluster(4, strategy)
+    decision = decide(asked(image="myimage:v2", **params), it, budgets=budgets)
+    assert it.write(decision.write) and primary(it).numbers["maxUnavailable"] == most
+
+
+def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
+    it = cluster(4, strategy)
+    careful = asked(image="myimage:v2", max_unavailable="1")
+    go(careful, it, until="update")
+    it.settle()
+    decision = decide(careful, it)
+    assert "maxUnavailable of the StatefulSet foo is left at 1" in decision.warning
+    assert it.write(decision.write) and primary(it).numbers["maxUnavailable"] == 1
+
+
+def test_more_than_before_is_restored():
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}
+    it = cluster(4, strategy)
+    go(asked(image="myimage:v2", max_unavailable="50%"), it)
+    assert primary(it).settings["updateStrategy"] == strategy
+
+
+# Any order
+
+WISHES = {"update": UPDATE, "a third": asked(image="myimage:v2", pause_at="34%"),
+          "two thirds": asked(image="myimage:v2", pause_at="67%"), "back": BACK}
+
+
+def step(request, it):
+    """One turn of a client; whether it did something."""
+    try:
+        decision = decide(request, it)
+    except RolloutError:
+        return False
+    return isinstance(decision, Step) and it.write(decision.write)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_floor_holds_and_no_pause_is_passed(data):
+    """Clients come and go with any wish, the server moves in any order; each wish reaches its end from wherever that leads."""
+    replicas = data.draw(st.sampled_from([1, 3, 4]))
+    strategy = data.draw(st.sampled_from(list(STRATEGIES.values())))
+    it = cluster(replicas, strategy, podManagementPolicy=data.draw(st.sampled_from(["OrderedReady", "Parallel"])))
+    it.broken = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
+    for _stage in range(data.draw(st.integers(1, 3))):
+        request = WISHES[data.draw(st.sampled_from(sorted(WISHES)))]
+        for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
+            moves, ready = it.moves(), {pod for pod in it.pods("foo") if pod.ready}
+            if choice and moves:
+                it.make(moves[choice % len(moves)])
+                assert sum(pod.ready for pod in it.pods("foo")) >= min(replicas - 1, len(ready))
+            else:
+                step(request, it)
+                assert ready <= set(it.pods("foo")), "a task deletes no pod that is ready"
+            if primary(it).partition and primary(it).is_observed and strategy is not HELD:
+                assert sum(version.startswith("v2") for version in versions(it)) <= replicas
+                assert not any(version.startswith("v2") for version in versions(it)[:primary(it).partition - 1])
+    for _turn in range(20):
+        if not step(BACK, it) and not it.moves():
+            break
+        it.settle()
+    assert versions(it) in (["v1"] * replicas, ["v2"] * replicas)
+    assert primary(it).settings["updateStrategy"] == strategy

@@ -5,11 +5,11 @@
 
 DOCUMENTATION = r"""
 module: rolling_update
-short_description: Roll a ReplicationController, ReplicaSet or Deployment to another pod template, resumably
+short_description: Roll a ReplicationController, ReplicaSet, Deployment or StatefulSet to another pod template, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController, a ReplicaSet or a Deployment step by step with pods that run another image or
-    template, without losing a pod, a request or the controller itself.
+  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment or a StatefulSet step by step with pods that run another
+    image or template, without losing a pod, a request or the controller itself.
   - The task may be killed at any moment. Run it again, and it carries on from wherever the update has got to.
   - Nothing has to be installed in the cluster. What the update must remember is kept in annotations on the controllers themselves.
   - In these options, I(the controller) is the one that you name, and I(its successor) is the one that owns the new pods while an
@@ -84,6 +84,10 @@ options:
       - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module changes the template, watches,
         explains what goes wrong, rolls back, and pauses exactly at O(pause_at). O(next_name), O(max_steps) and O(update_period)
         cannot be used with it.
+      - V(StatefulSet) leaves the replacing to the StatefulSet controller in the cluster, one pod at a time from the highest number
+        down. This module changes the template, pauses exactly at O(pause_at) by the partition, which is restored at the end,
+        watches, explains, and rolls back, also a StatefulSet that is stuck with a pod that never becomes ready.
+        O(next_name), O(max_steps), O(update_period) and O(max_surge) cannot be used with it.
       - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that before it has ended, with
         O(state=rolled_back) only.
     type: str
@@ -139,7 +143,8 @@ options:
         took.
       - The name in the manifest is used as O(next_name). If it has no name, the controller keeps its own.
       - The number of replicas in the manifest is ignored; the update keeps the current size.
-      - With O(kind=Deployment), the manifest must be a Deployment of the same name, and only its pod template is used.
+      - With O(kind=Deployment) or O(kind=StatefulSet), the manifest must be one of the same kind and name, and only its pod template
+        is used.
     type: raw
   src:
     description:
@@ -165,13 +170,13 @@ options:
         Each is stored in a ControllerRevision (C(apps/v1)). The oldest are deleted first. With V(0), previous templates are not
         kept.
       - If the task is not allowed to write ControllerRevisions, it warns and carries on without them.
-      - The history of a Deployment is kept by the cluster, up to the Deployment's own C(revisionHistoryLimit).
+      - The history of a Deployment or a StatefulSet is kept by the cluster, up to its own C(revisionHistoryLimit).
     type: int
     default: 10
   deployment_label_key:
     description:
-      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment) and
-        O(kind=DeploymentConfig), where the cluster adds a label of its own.
+      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment), O(kind=StatefulSet)
+        and O(kind=DeploymentConfig), where the cluster adds a label of its own.
     type: str
     default: kubernetes.io/deployment
   max_surge:
@@ -187,6 +192,8 @@ options:
         (rounded down).
       - V(0) by default. For a Deployment, that default only applies if O(max_surge) is given; otherwise the Deployment's own
         update strategy is used.
+      - For a StatefulSet, percentages are rounded up, and the default is its own C(maxUnavailable), or V(1). More than one pod at a
+        time is only possible where the cluster has the feature gate C(MaxUnavailableStatefulSet).
     type: str
   min_ready_seconds:
     description:
@@ -328,6 +335,19 @@ EXAMPLES = r"""
     image: myimage:v2
     pause_at: 10%
 
+- name: Update two pods of a StatefulSet, those with the highest numbers
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: StatefulSet
+    image: myimage:v2
+    pause_at: 2
+
+- name: Roll back a StatefulSet, even if it is stuck with a pod that never becomes ready
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: StatefulSet
+    state: rolled_back
+
 - name: Roll back, wherever the update has got to
   baton.kubernetes.rolling_update:
     name: foo
@@ -399,8 +419,9 @@ steps:
         - V(restore) a size, a template, or a HorizontalPodAutoscaler that this update, or somebody else, had changed.
         - V(freeze) a HorizontalPodAutoscaler for the duration of the update.
         - V(keep) the template that is about to be replaced in the history, and V(delete) the oldest one from it.
-        - V(update) the template of a Deployment.
-        - V(pace) sets how far the cluster may go with the update of a Deployment.
+        - V(update) the template of a Deployment or a StatefulSet.
+        - V(pace) sets how far the cluster may go with the update of a Deployment or a StatefulSet.
+        - With O(kind=StatefulSet) and O(state=rolled_back), V(delete) a pod that the cluster would wait for for ever.
       type: str
       choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over, keep]
     kind:

@@ -32,6 +32,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 PATIENCE = 300
 """Seconds until something that should happen is given up."""
 
+STILL_STUCK = 5
+"""Seconds for which a StatefulSet has to stay as it is, to count as stuck."""
+
 CLOSED, OPENED = "no more pods are created for it", "updated"
 """How the lines of progress end that are said when both controllers are closed, and when foo is open again."""
 
@@ -140,9 +143,32 @@ class Playground:
         self._apps.create_namespaced_deployment(self.namespace, manifest)
         return manifest
 
+    def create_stateful_set(self, replicas: int, image: str, name: str = "baz") -> None:
+        """A StatefulSet, whose pods are replaced one after the other."""
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": _template(name, image),
+                "serviceName": name}
+        self._apps.create_namespaced_stateful_set(self.namespace, {"metadata": {"name": name}, "spec": spec})
+
+    def until_stuck(self, name: str = "baz") -> None:
+        """Give a StatefulSet a template that no node takes, and then the one of before again, as `kubectl rollout undo` does."""
+        before = self._apps.read_namespaced_stateful_set(name, self.namespace)
+        for scheduler in ("none", before.spec.template.spec.scheduler_name):
+            self._apps.patch_namespaced_stateful_set(name, self.namespace, {
+                "spec": {"template": {"spec": {"schedulerName": scheduler}}}})
+            self._until(lambda: self._is_stuck(name), "no pod is stuck")
+        time.sleep(STILL_STUCK)
+        if not self._is_stuck(name):
+            raise SystemExit("the cluster has replaced the pod by itself")
+
+    def _is_stuck(self, name: str) -> bool:
+        it = self._apps.read_namespaced_stateful_set(name, self.namespace)
+        is_seen = it.status.observed_generation == it.metadata.generation
+        return is_seen and it.status.replicas == it.spec.replicas and (it.status.ready_replicas or 0) == it.spec.replicas - 1
+
     def until_ready(self) -> None:
         """Wait until every pod that is asked for is available."""
-        lists = (self._core.list_namespaced_replication_controller, self._apps.list_namespaced_deployment)
+        lists = (self._core.list_namespaced_replication_controller, self._apps.list_namespaced_deployment,
+                 self._apps.list_namespaced_stateful_set)
         self._until(lambda: all((it.status.available_replicas or 0) == it.spec.replicas
                                 for each in lists for it in each(self.namespace).items), "pods are not available")
 
@@ -284,15 +310,20 @@ class Playground:
 
     def roll_deployments(self, image: str) -> Rolled:
         """A rollout of all Deployments by their controller, up to the end that `kubectl rollout status` waits for."""
+        return self._roll(self._apps.list_namespaced_deployment, self._apps.patch_namespaced_deployment, image)
+
+    def roll_stateful_sets(self, image: str) -> Rolled:
+        """The same of all StatefulSets; their controller's requests are not counted."""
+        return self._roll(self._apps.list_namespaced_stateful_set, self._apps.patch_namespaced_stateful_set, image)
+
+    def _roll(self, listing: Callable[..., Any], patching: Callable[..., Any], image: str) -> Rolled:
         before, began = self._peers.so_far(), time.perf_counter()
         patch = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}}
-        listed = self._apps.list_namespaced_deployment(self.namespace)
+        listed = listing(self.namespace)
         for name in (waited_for := {it.metadata.name for it in listed.items}):
-            self._apps.patch_namespaced_deployment(name, self.namespace, patch)
+            patching(name, self.namespace, patch)
         stream = kubernetes.watch.Watch().stream(
-            self._apps.list_namespaced_deployment, self.namespace, resource_version=listed.metadata.resource_version,
-            timeout_seconds=PATIENCE,
-        )
+            listing, self.namespace, resource_version=listed.metadata.resource_version, timeout_seconds=PATIENCE)
         for event in stream:
             it = event["object"]
             if _is_complete(it) and it.spec.template.spec.containers[0].image == image:
@@ -300,13 +331,14 @@ class Playground:
             if not waited_for:
                 seconds = time.perf_counter() - began
                 return Rolled(seconds, self._peers.so_far() - before, seconds)
-        raise SystemExit(f"{len(waited_for)} Deployments were not rolled within {PATIENCE} s")
+        raise SystemExit(f"{len(waited_for)} controllers were not rolled within {PATIENCE} s")
 
     def _client_kubeconfig(self) -> Json:
         """A kubeconfig for a new ServiceAccount with the Role of docs/permissions.md, and what kubectl needs besides."""
         self._core.create_namespaced_service_account(self.namespace, {"metadata": {"name": "client"}})
         access = kubernetes.client.RbacAuthorizationV1Api(self._client)
-        access.create_namespaced_role(self.namespace, {"metadata": {"name": "client"}, "rules": role()})
+        rules = [*role(), *role("baton-stateful-sets")]
+        access.create_namespaced_role(self.namespace, {"metadata": {"name": "client"}, "rules": rules})
         subject = {"kind": "ServiceAccount", "name": "client", "namespace": self.namespace}
         for kind, name in (("Role", "client"), ("ClusterRole", "edit")):
             reference = {"kind": kind, "name": name, "apiGroup": "rbac.authorization.k8s.io"}
@@ -370,10 +402,10 @@ def _template(app: str, image: str) -> Json:
     return {"metadata": {"labels": {"app": app}}, "spec": spec}
 
 
-def _is_complete(deployment: Any) -> bool:
-    status = deployment.status
+def _is_complete(controller: Any) -> bool:
+    status = controller.status
     counts = {status.replicas, status.updated_replicas, status.available_replicas}
-    return (status.observed_generation or 0) >= deployment.metadata.generation and counts == {deployment.spec.replicas}
+    return (status.observed_generation or 0) >= controller.metadata.generation and counts == {controller.spec.replicas}
 
 
 def _most_memory(pid: int) -> int:

@@ -183,6 +183,35 @@ def deployment_of_100(bench: Bench) -> list[Row]:
     ]
 
 
+def stateful_set_of_20(bench: Bench) -> list[Row]:
+    """The same for a StatefulSet, whose pods are replaced one after the other; and how long a stuck one takes to come back."""
+    pods = 20
+    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
+        for each in (ours, peers):
+            each.create_stateful_set(pods, "myimage:v1")
+            each.until_ready()
+        task = {"kind": "StatefulSet", "name": "baz", "namespace": ours.namespace}
+        versions = new_versions()
+
+        def come_back() -> Rolled:
+            ours.until_stuck()
+            return ours.roll(**task, state="rolled_back")
+
+        our_runs, their_runs, back = in_turns(
+            bench,
+            "StatefulSet of 20",
+            lambda: ours.roll(**task, image=next(versions)),
+            lambda: peers.roll_stateful_sets(next(versions)),
+            come_back,
+        )
+    what, peer = f"a StatefulSet of {pods} pods", "a patch and a watch"
+    return [
+        Row(what, [each.seconds for each in our_runs], peer, [each.seconds for each in their_runs], ratio_goal=1.05),
+        Row(f"{what}: the task's requests per replaced pod", [each.requests / pods for each in our_runs], unit="", most=1),
+        Row(f"{what}: `rolled_back` of one that is stuck, which by itself it never does", [each.seconds for each in back]),
+    ]
+
+
 def throttled(bench: Bench) -> list[Row]:
     """The same behind a controller manager with its default limit of 20 requests a second, on a cluster of its own."""
     pods, surge = 100, "25%"
@@ -385,6 +414,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "rollout-of-100": rollout_of_100,
     "real-kubelet": real_kubelet,
     "deployment-of-100": deployment_of_100,
+    "stateful-set-of-20": stateful_set_of_20,
     "throttled": throttled,
     "kubectl": kubectl,
     "handover-of-4": functools.partial(handover, pods=4),

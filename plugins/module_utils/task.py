@@ -21,8 +21,9 @@ from .explain import report
 from .flows.choice import choose
 from .flows.flow import Flow, Standing
 from .model import options
-from .model.errors import RolloutError
+from .model.errors import NoSuchController, RolloutError
 from .model.fields import Json, each_text, visible
+from .model.kinds import ROLLED
 from .model.marks import owner_uid
 from .model.observed import Controller
 from .model.options import request_from
@@ -82,6 +83,15 @@ def update(params: Json, check_mode: bool = False, diff: bool = False, only_look
 
     only_look: write nothing and wait for nothing, and return None if that is not enough.
     """
+    try:
+        return _update(params, check_mode, diff, only_look)
+    except NoSuchController:
+        if (kind := _only_kind(params)) is None:
+            raise
+        return _update({**params, "kind": kind}, check_mode, diff, only_look)
+
+
+def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json | None:
     params = {**params, "connection": connection.to_type(params, os.environ)}
     many = fleet.Fleet.from_params(params)
     # What is wrong is said before anything is asked.
@@ -105,12 +115,36 @@ def update(params: Json, check_mode: bool = False, diff: bool = False, only_look
 
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
-    given = {"name": params["name"] or "any", "namespace": params["namespace"], "kind": params["kind"], "state": "rolled_back",
-             "connection": connection.to_type(params, os.environ)}
-    wish = request_from(given)
+    rollouts = _info(params)
+    if not rollouts and (kind := _only_kind(params)):
+        rollouts = _info({**params, "kind": kind})
+    return {"changed": False, "rollouts": rollouts}
+
+
+def _info(params: Json) -> list[Json]:
+    wish = _look_only(params)
     flow = choose(wish)
     with contextlib.closing(_gateway(params, wish, flow)) as gateway:
-        return {"changed": False, "rollouts": _rollouts(flow, wish, gateway, params)}
+        return _rollouts(flow, wish, gateway, params)
+
+
+def _look_only(params: Json) -> Request:
+    """A request that changes nothing, for what is named or for all."""
+    return request_from({"name": params.get("name") or "any", "namespace": params.get("namespace"), "kind": params.get("kind"),
+                         "state": "rolled_back", "connection": connection.to_type(params, os.environ)})
+
+
+def _only_kind(params: Json) -> str | None:
+    """The kind of the only object that has the name of a task, where the task gives no kind, and there is none of the default one.
+
+    None where there is none, or more than one. Raises RolloutError.
+    """
+    if params.get("kind") or not params.get("name"):
+        return None
+    wish = _look_only(params)
+    with contextlib.closing(_gateway(params, wish, choose(wish))) as gateway:
+        kinds = gateway.others(params["name"])
+    return kinds[0] if len(kinds) == 1 and kinds[0] in ROLLED else None
 
 
 def _gateway(params: Json, wish: Request, flow: Flow, watches_pods: bool = True) -> KubernetesGateway:

@@ -8,8 +8,8 @@ module: rolling_update
 short_description: Roll a ReplicationController, ReplicaSet, Deployment or StatefulSet to another pod template, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment or a StatefulSet step by step with pods that run another
-    image or template, without losing a pod, a request or the controller itself.
+  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment or a StatefulSet step by step with pods that run
+    another image or template, without losing a pod, a request or the controller itself.
   - The task may be killed at any moment. Run it again, and it carries on from wherever the update has got to.
   - Nothing has to be installed in the cluster. What the update must remember is kept in annotations on the controllers themselves.
   - In these options, I(the controller) is the one that you name, and I(its successor) is the one that owns the new pods while an
@@ -79,6 +79,8 @@ options:
   kind:
     description:
       - The kind of the controllers.
+      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of that name, the kind of the only
+        other object that has it.
       - V(ReplicaSet) is for ReplicaSets that do not belong to a Deployment. The selector of a ReplicaSet cannot be changed, so
         without O(next_name) the present selector has to match the new pods.
       - V(Deployment) leaves the scaling to the Deployment controller in the cluster. This module changes the template, watches,
@@ -92,7 +94,6 @@ options:
         O(state=rolled_back) only.
     type: str
     choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
-    default: ReplicationController
   state:
     description:
       - V(updated) brings the pods to the template that the task asks for. An interrupted update is resumed, even if it was being
@@ -143,8 +144,8 @@ options:
         took.
       - The name in the manifest is used as O(next_name). If it has no name, the controller keeps its own.
       - The number of replicas in the manifest is ignored; the update keeps the current size.
-      - With O(kind=Deployment) or O(kind=StatefulSet), the manifest must be one of the same kind and name, and only its pod template
-        is used.
+      - With O(kind=Deployment) or O(kind=StatefulSet), the manifest must be one of the same kind and name, and only its pod
+        template is used.
     type: raw
   src:
     description:

@@ -52,9 +52,10 @@ options:
   kind:
     description:
       - The kind of the controllers.
+      - By default, V(ReplicationController); with O(name), if there is no ReplicationController of that name, the kind of the only
+        other object that has it.
     type: str
     choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
-    default: ReplicationController
 seealso:
   - module: baton.kubernetes.rolling_update
 """

@@ -340,6 +340,23 @@ def test_a_fleet_by_names(namespace):
     assert task.update(params)["msg"] == "2 of 2 controllers are as requested (0 changed)"
 
 
+def test_the_kind_may_be_left_out_where_only_one_object_has_the_name(namespace):
+    params = {"name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig}
+    assert task.info(params)["rollouts"] == []
+    namespace.make_stateful_set(1)
+    assert task.update({**params, "image": "myimage:v2"}, only_look=True) is None
+    assert task.update({**params, "image": "myimage:v2"})["msg"] == "foo is updated to myimage:v2: 1 of 1 replicas available"
+    (told,) = task.info(params)["rollouts"]
+    assert told["last_rollout"]["to"] == {"web": "myimage:v2"}
+
+    namespace.make_deployment(1)
+    with pytest.raises(RolloutError, match="there is no such ReplicationController") as caught:
+        task.update({**params, "image": "myimage:v2"})
+    assert caught.value.why == "there is a Deployment foo (kind=Deployment) and a StatefulSet foo (kind=StatefulSet)"
+    namespace.make_primary(1)
+    assert task.update({**params, "image": "myimage:v1"})["rollout"]["controller"]["uid"] == namespace.rc()["metadata"]["uid"]
+
+
 def test_an_autoscaler_does_nothing_meanwhile(namespace):
     namespace.make_stateful_set(2)
     path = f"/apis/autoscaling/v2/namespaces/{namespace.name}/horizontalpodautoscalers"

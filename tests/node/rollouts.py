@@ -53,13 +53,17 @@ class Kind:
     has_plain_selector: bool = False
     #: The module's options for it.
     options: Json = dataclasses.field(default_factory=dict)
+    #: Pods that are missing while it is rolled, since the old one goes first.
+    missing: int = 0
 
 
 RC = Kind("ReplicationController", "/api/v1", "replicationcontrollers", has_plain_selector=True)
 DEPLOYMENT = Kind("Deployment", "/apis/apps/v1", "deployments",
                   {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}, options={"kind": "Deployment"})
 REPLICA_SET = Kind("ReplicaSet", "/apis/apps/v1", "replicasets", options={"kind": "ReplicaSet"})
-OUR_KINDS = (RC, REPLICA_SET, DEPLOYMENT)
+STATEFUL_SET = Kind("StatefulSet", "/apis/apps/v1", "statefulsets", {"serviceName": "foo"}, options={"kind": "StatefulSet"},
+                    missing=1)
+OUR_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
 class Shop:
@@ -81,6 +85,8 @@ class Shop:
 
     def open(self) -> str:
         """Create both; the Service's URL when all pods serve."""
+        if self.kind is STATEFUL_SET:
+            self.namespace.allow(role("baton-stateful-sets"), "baton-stateful-sets")
         self.namespace._call("POST", self.path, self.manifest(V1))
         service = self.namespace.create("services", {
             "metadata": {"name": "foo"}, "spec": {"selector": {"app": "foo"}, "ports": [{"port": 80, "targetPort": 8080}]}})
@@ -283,6 +289,7 @@ WRONG = "a wrong controller"
 ROWS = [
     Row("update, handover included", updated, kinds=(RC, REPLICA_SET), is_sample=True),
     Row("update", updated, kinds=(DEPLOYMENT,)),
+    Row("update in place", updated, kinds=(STATEFUL_SET,), is_sample=True),
     Row("update, killed at half and resumed", killed_and_resumed),
     Row("update, killed in the handover and resumed", killed_in_the_handover_and_resumed, kinds=(RC, REPLICA_SET)),
     Row("update, killed at half and rolled back", rolled_back, ends_with=V1, keeps_pods=True),
@@ -295,7 +302,7 @@ ROWS = [
     Row("update, containerd killed and started again", updated_with_trouble(outage_of("containerd")), kinds=(RC,)),
     Row("update, the node cordoned for a while", updated_with_trouble(cordon), kinds=(RC,)),
     Row("update", kubectl_rolling_update, "kubectl 1.17 rolling-update", (RC,)),
-    Row("update", patched, "the controller manager", (DEPLOYMENT,)),
+    Row("update", patched, "the controller manager", (DEPLOYMENT, STATEFUL_SET)),
     Row("control: the image does not drain", updated, kinds=(RC,), container=WITHOUT_DRAIN, is_control=True, is_sample=True),
     Row("control: no readiness probe", updated, kinds=(RC,), container=WITHOUT_READINESS, is_control=True),
     Row("control: deleted, then created", deleted_and_created, WRONG, (RC,), is_control=True),

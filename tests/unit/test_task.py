@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -20,9 +21,11 @@ from clusters import Cluster
 from ansible_collections.baton.kubernetes.plugins.action import rolling_update as action
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
 
 pytestmark = pytest.mark.usefixtures("handlers")
@@ -37,6 +40,10 @@ class Gateway(Cluster):
 
     def close(self):
         self.is_closed = True
+
+    def others(self, name):
+        """The kinds of which there is something else with that name."""
+        return []
 
 
 @pytest.fixture
@@ -83,6 +90,26 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
     assert [(step["action"], step["name"], step["to"]) for step in planned["steps"]] == [
         (step["action"], step["name"], step["to"]) for step in done["steps"]]
     assert planned["changed"] is done["changed"] is True
+
+
+@pytest.mark.parametrize("there, chosen", [
+    (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"), (["Deployment", "StatefulSet"], None), (["DaemonSet"], None),
+    ([], None)])
+def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(cluster, monkeypatch, there, chosen):
+    cluster(rc("another"))
+    monkeypatch.setattr(Gateway, "others", lambda self, name: there)
+    monkeypatch.setattr(task, "choose", lambda request: choose(dataclasses.replace(request, kind=Kind.REPLICATION_CONTROLLER)))
+
+    with pytest.raises(RolloutError, match=f"no such {chosen or 'ReplicationController'}"):
+        update()
+
+
+def test_of_a_kind_that_is_given_no_other_one_is_looked_for(cluster, monkeypatch):
+    cluster(rc("another"))
+    monkeypatch.setattr(Gateway, "others", lambda self, name: pytest.fail("not asked for"))
+
+    with pytest.raises(RolloutError, match="no such ReplicationController"):
+        update(kind="ReplicationController")
 
 
 @pytest.mark.parametrize("diff", [True, False])

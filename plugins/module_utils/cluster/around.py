@@ -72,19 +72,22 @@ class Around:
             return None
         return None if status.get("incomplete") else status.get("resourceRules") or []
 
-    def why_absent(self, name: str) -> str:
-        def status(path: str) -> int:
-            try:
-                self._http.send("GET", path)
-            except Refused as refused:
-                return refused.status
-            return 200
-
-        others = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind} | {
+    def others(self, name: str) -> list[str]:
+        """The kinds, but for the one that the user names, of which there is an object with that name that may be seen."""
+        paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind} | {
             "DaemonSet": f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"}
-        found = [f"a {kind} {name}" + (f" (kind={kind})" if kind in ROLLED else "")
-                 for kind, path in others.items() if status(f"{path}/{quoted(name)}") == 200]
+        return [kind for kind, path in paths.items() if self._status(f"{path}/{quoted(name)}") == 200]
+
+    def why_absent(self, name: str) -> str:
+        found = [f"a {kind} {name}" + (f" (kind={kind})" if kind in ROLLED else "") for kind in self.others(name)]
         if found:
             return f"there is {' and '.join(found)}"
-        absent = status(f"/api/v1/namespaces/{self._namespace}") == 404
+        absent = self._status(f"/api/v1/namespaces/{self._namespace}") == 404
         return f"there is no namespace {self._namespace}" if absent else ""
+
+    def _status(self, path: str) -> int:
+        try:
+            self._http.send("GET", path)
+        except Refused as refused:
+            return refused.status
+        return 200

@@ -46,7 +46,7 @@ class KubernetesGateway:
         self.pods, self.troubled_pods, self.warnings, self.log = pods.of, pods.troubled_pods, pods.warnings, pods.log
         self._around = around = Around(self.http, namespace, self.kind)
         self.find, self.objects, self.revisions = around.find, around.objects, around.revisions
-        self.rules, self.why_absent = around.rules, around.why_absent
+        self.rules, self.why_absent, self.others = around.rules, around.why_absent, around.others
         leases = KubernetesLeases(self.http, namespace)
         self.lease, self.put_lease, self.drop_lease, self.server_time = (
             leases.lease, leases.put_lease, leases.drop_lease, leases.server_time)

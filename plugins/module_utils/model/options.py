@@ -30,7 +30,7 @@ ARGUMENT_SPEC: Json = dict(
     max_failures=dict(type="str", default=MAX_FAILURES),
     order_annotation=dict(type="str"),
     namespace=dict(type="str", default=Request.namespace),
-    kind=dict(type="str", choices=[str(kind) for kind in ROLLED], default=str(Request.kind)),
+    kind=dict(type="str", choices=[str(kind) for kind in ROLLED]),
     next_name=dict(type="str"),
     image=dict(type="str"),
     container=dict(type="str"),

@@ -6,6 +6,8 @@
 //
 // On SIGTERM it goes on for DRAIN_MS, since it takes a moment until nobody is sent here any more, tells clients that keep
 // their connection to open another one, and then finishes what is open. With DRAIN_MS=0 it drops everything at once.
+//
+// With DATA, the name of a file, each start adds a line with the version to it, and /data answers with all of them.
 package main
 
 import (
@@ -48,6 +50,9 @@ func serve(version string) error {
 			os.Exit(3)
 		})
 	}
+	if err := note(version); err != nil {
+		return err
+	}
 	time.Sleep(milliseconds("START_MS"))
 
 	var draining atomic.Bool
@@ -86,12 +91,29 @@ func handler(version string, draining *atomic.Bool) http.Handler {
 		}
 		fmt.Fprint(response, version)
 	})
+	answers.HandleFunc("/data", func(response http.ResponseWriter, request *http.Request) {
+		http.ServeFile(response, request, os.Getenv("DATA"))
+	})
 	answers.HandleFunc("/ready", func(response http.ResponseWriter, _ *http.Request) {
 		if os.Getenv("NEVER_READY") != "" {
 			http.Error(response, "not ready", http.StatusServiceUnavailable)
 		}
 	})
 	return answers
+}
+
+func note(version string) error {
+	name := os.Getenv("DATA")
+	if name == "" {
+		return nil
+	}
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = fmt.Fprintln(file, version)
+	return err
 }
 
 // Memory counts when it is written to.

@@ -55,6 +55,12 @@ WHOLE: dict[str, Json] = {
                          "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
     marks.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
 }
+#: The record of an update as it is on a StatefulSet, where other fields of the spec are changed meanwhile.
+OF_A_STATEFUL_SET: Json = {
+    **{field: value for field, value in WHOLE[marks.LAST_ROLLOUT].items() if field not in ("who", "to_revision")},
+    "original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2**31 - 1, "maxUnavailable": "100%"}},
+                 "minReadySeconds": 2**31 - 2},
+    "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, "minReadySeconds": None}}
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
@@ -64,9 +70,8 @@ POLICIES = tuple([{"type": "Pods", "value": 1, "periodSeconds": 1, **wrong}] for
     {}, {"type": "evil"}, {"value": 0}, {"value": "1"}, {"periodSeconds": 1801}, {"other": 1}))
 
 
-def documents(key: str) -> list[str]:
+def documents(whole: Json) -> list[str]:
     """Documents for a mark that holds JSON: whole ones, each field missing, and each with each value that it should not have."""
-    whole = WHOLE[key]
     found: list[t.Any] = [whole, *({**whole, "outcome": each} for each in OUTCOMES if "outcome" in whole)]
     for field in whole:
         found.append({each: value for each, value in whole.items() if each != field})
@@ -77,14 +82,16 @@ def documents(key: str) -> list[str]:
         if field == "behavior":
             found += ({**whole, field: {"scaleUp": {rule: wrong}}} for rule in RULES for wrong in (*WRONG, *POLICIES))
         if field in ("original", "paced"):
-            paces = ({"type": wrong, "rollingUpdate": {"maxSurge": wrong, "maxUnavailable": wrong}} for wrong in WRONG)
-            found += ({**whole, field: {**whole[field], "strategy": wrong}} for wrong in (*paces, *WRONG))
+            setting, number = ("updateStrategy", "partition") if "updateStrategy" in whole[field] else ("strategy", "maxSurge")
+            paces = ({"type": kind, "rollingUpdate": {number: wrong, "maxUnavailable": wrong}} for wrong in WRONG
+                     for kind in (wrong, "RollingUpdate"))
+            found += ({**whole, field: {**whole[field], setting: wrong}} for wrong in (*paces, *WRONG, {"type": "OnDelete"}))
     return [json.dumps(each) for each in found]
 
 
 #: Those that are read as labels.
-LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, marks.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE,
-          gitops.MANAGED_BY, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
+LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, marks.POD_REVISION, marks.SERVER_HISTORY, marks.ROLLOUT_LABEL,
+          gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
 _OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
 #: By key of an annotation or label.
@@ -96,12 +103,14 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.PARTNER: HOSTILE,
     marks.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
     marks.SUCCESSOR_SPEC: HOSTILE,
-    marks.TAKEOVER: (*documents(marks.TAKEOVER), *HOSTILE),
-    marks.LAST_ROLLOUT: (*documents(marks.LAST_ROLLOUT), *HOSTILE),
-    marks.FROZEN: (*documents(marks.FROZEN), *HOSTILE),
+    marks.TAKEOVER: (*documents(WHOLE[marks.TAKEOVER]), *HOSTILE),
+    marks.LAST_ROLLOUT: (*documents(WHOLE[marks.LAST_ROLLOUT]), *documents(OF_A_STATEFUL_SET), *HOSTILE),
+    marks.FROZEN: (*documents(WHOLE[marks.FROZEN]), *HOSTILE),
     marks.RESTART: HOSTILE,
     marks.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
     marks.HASH_LABEL: HOSTILE,
+    marks.POD_REVISION: HOSTILE,
+    marks.SERVER_HISTORY: HOSTILE,
     marks.REVISION: HOSTILE,
     marks.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),
     marks.HELD: ("true", *HOSTILE),
@@ -137,6 +146,10 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
         "spec.replicas": _COUNTS, "spec.selector": ({}, {"app": PAYMENTS}), "spec.minReadySeconds": _COUNTS,
         "spec.template": (TEMPLATE,), "spec.strategy": ({"type": "Recreate"},), "spec.paused": (True,),
         "spec.progressDeadlineSeconds": _COUNTS,
+        "spec.updateStrategy": ({"type": "OnDelete"}, {"type": "RollingUpdate"}),
+        "spec.updateStrategy.rollingUpdate.partition": _COUNTS[:2] + _COUNTS[3:],
+        "spec.podManagementPolicy": ("Parallel",), "spec.volumeClaimTemplates": ([{"metadata": {"name": PATHS[0]}, "spec": {}}],),
+        "status.currentRevision": TEXTS, "status.updateRevision": TEXTS,
         "metadata.name": NAMES, "metadata.uid": tuple(map(UID.format, NAMES)),
         "metadata.ownerReferences": ([{"apiVersion": "v1", "kind": "x", "name": PATHS[0], "uid": "x",
                                        "controller": True}],), "metadata.ownerReferences.controller": (True, False),
@@ -146,7 +159,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "Lease": {"spec.holderIdentity": TEXTS, "spec.leaseDurationSeconds": (1, 15, 10**9, 2**31 - 1), "spec.renewTime": _TIMES,
               "spec.acquireTime": _TIMES, "spec.leaseTransitions": _COUNTS, "metadata.annotations": (KEYS[marks.HOLDER],)},
     "ControllerRevision": {"data.template": (json.dumps(TEMPLATE), *TEXTS), "data.hash": HOSTILE, "data.uid": HOSTILE,
-                           "data.manifest": WRONG, "revision": (0, 1, 2, 2**31, 2**63 - 1), "data": WRONG,
+                           "data.manifest": WRONG, "data.spec.template": (TEMPLATE, *WRONG), "data": WRONG,
+                           "revision": (0, 1, 2, 2**31, 2**63 - 1),
                            "metadata.labels": (KEYS[marks.HISTORY],), "metadata.ownerReferences": ([],)},
     "Event": {"message": _MESSAGES, "reason": ("Failed", "Unhealthy", *TEXTS), "involvedObject.uid": tuple(map(UID.format, NAMES)),
               "involvedObject.fieldPath": ("spec.containers{web}", *TEXTS), "count": _COUNTS, "series.count": _COUNTS,
@@ -223,6 +237,10 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
     "kubectl was at work": {PAYMENTS: {marks.KUBECTL_SOURCE: "foo:0123"}},
     "an update that goes on, at the pace of somebody else": {"foo": {marks.LAST_ROLLOUT: json.dumps(WHOLE[marks.LAST_ROLLOUT])}},
     "an update of nothing": {"foo": {marks.LAST_ROLLOUT: '{"outcome":"updating"}'}},
+    "an update of a StatefulSet that goes on, where all pods were to be missing before": {
+        "foo": {marks.LAST_ROLLOUT: json.dumps(OF_A_STATEFUL_SET)}},
+    "a rollback of a StatefulSet that goes on, at its usual pace": {"foo": {marks.LAST_ROLLOUT: json.dumps({
+        **OF_A_STATEFUL_SET, "outcome": "rolling back", "original": {}, "paced": {}})}},
     "a rollback that goes on": {"foo": {marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "rolling back"})}},
 }
 

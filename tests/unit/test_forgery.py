@@ -34,6 +34,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import hash_of
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.find import most_missing
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -42,7 +44,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, REVISION, Create, HandOver, Patch
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    AUTOSCALER,
+    REVISION,
+    Create,
+    Delete,
+    HandOver,
+    Patch,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import StandingClock
@@ -63,7 +72,7 @@ READERS = [name for path in sorted(ROOMS.rglob("*.py")) if (name := str(path.rel
 #: What is no field of an object of others: JSON of a patch or of an answer, and what is our own while the task runs.
 NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",
               "generateName", "resourceVersion", "generation", "metadata", "spec", "status", "annotations", "labels", "namespace",
-              "default", "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers"}
+              "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers"}
 #: Functions of model/fields that read a field, by whatever name they are imported.
 _READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text", "_number"}
 
@@ -77,7 +86,7 @@ def fields_read(tree: ast.AST) -> set[str]:
             keys = [node.slice]
         elif isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            keys = node.args if name in _READING else []
+            keys = node.args[:1] if name == "get" else node.args if name in _READING else []  # what else get is given is no key
         found |= {each.value for each in keys if isinstance(each, ast.Constant) and isinstance(each.value, str)}
     return {each for each in found if re.fullmatch(r"[a-z][A-Za-z]*", each)}
 
@@ -115,16 +124,19 @@ def test_each_kind_that_is_read_has_forged_values():
 
 
 def test_what_has_no_forged_values_is_found():
-    assert fields_read(ast.parse("text(item, 'secretWord'); item['other']; {}.get('third', 1)")) == {"secretWord", "other", "third"}
+    source = "text(item, 'secretWord'); item['other']; {}.get('third', 'fourth')"
+    assert fields_read(ast.parse(source)) == {"secretWord", "other", "third"}
 
 
 # A cluster with other people in it
 
 SIZE, SURGE = 3, 1
 SIZES = {"foo": SIZE, PAYMENTS: SIZE + 1}
-FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "migration")
+FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "migration")
+#: One of which no pod ever gets ready, in a StatefulSet.
+BROKEN = "myimage:v3"
 #: Images that somebody has asked for.
-ASKED_FOR = {"myimage:v0", "myimage:v1", "myimage:v2", ""}
+ASKED_FOR = {"myimage:v0", "myimage:v1", "myimage:v2", BROKEN, ""}
 
 
 class Killed(BaseException):
@@ -144,6 +156,8 @@ def controller(name: str, replicas: int, kind: str, image: str = "myimage:v0") -
     if kind == Kind.DEPLOYMENT:
         spec |= {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
                  "progressDeadlineSeconds": 600}
+    if kind == Kind.STATEFUL_SET:
+        spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
     counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), replicas)
     return {"kind": kind, "spec": spec, "status": {"observedGeneration": 1, **counts}, "metadata": {
         "name": name, "uid": UID.format(name), "resourceVersion": "1", "generation": 1, "labels": labels, "annotations": {},
@@ -180,6 +194,8 @@ class Namespace(Alone):
                      if selector.items() <= item["metadata"]["labels"].items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
+        if self.kind == Kind.STATEFUL_SET:
+            return [it for it in self.kept if marks.owner_uid(it) in uids]
         return [it for it in self.kept if (it["metadata"].get("labels") or {}).get(marks.HISTORY) in uids]
 
     def objects(self, resource: str) -> list[Json] | None:
@@ -215,6 +231,10 @@ class World:
             self.model: t.Any = SimulatedMigration(self.real.items(), self.real.find, self.real.live_pods)
         elif kind == Kind.DEPLOYMENT:
             self.model = SimulatedDeployments(self.real.items(), [])
+            self.model.settle()
+        elif kind == Kind.STATEFUL_SET:
+            self.model = SimulatedStatefulSets(self.real.items())
+            self.model.broken = frozenset({BROKEN})
             self.model.settle()
         else:
             self.model = SimulatedCluster(self.real.items(), kind, self.real.revisions)
@@ -256,6 +276,14 @@ class World:
         spec = self.each()["foo"][2]["spec"]
         return (spec["strategy"].get("rollingUpdate") == {"maxSurge": "25%", "maxUnavailable": "25%"}
                 and not spec.get("minReadySeconds") and not spec.get("paused"))
+
+    def add_revisions(self, made: list[Json]) -> None:
+        """Those that somebody has made; the model of StatefulSets has those of the server beside them."""
+        self.real.kept += made
+        if isinstance(self.model, SimulatedStatefulSets):
+            kept, self.model.kept = self.model.kept, {}
+            self.model._look_up_revisions = lambda uids: [it for uid in uids for it in (*kept.get(uid, ()), *made)
+                                                          if marks.owner_uid(it) == uid]
 
     def add_squatter(self, size: int, has_marks: bool) -> None:
         """Somebody's controller in the place of the successor that the next update makes, with a template of his own."""
@@ -299,6 +327,8 @@ class World:
 
     def pods(self) -> list[t.Any]:
         """Those of the user's controllers, as far as the model has some of its own."""
+        if isinstance(self.model, SimulatedStatefulSets):
+            return [pod for name in self.own & self.model.items.keys() for pod in self.model.pods(name)]
         model = self.model.sets if isinstance(self.model, SimulatedDeployments) else self.model
         uids = {item["metadata"]["uid"] for name, (_table, _key, item) in self.each().items() if self.is_own(name)}
         return [pod for pod in getattr(model, "pods", ()) if pod.owner in uids]
@@ -355,6 +385,9 @@ class Guarded(SimulatedGateway):
         if isinstance(write, HandOver):
             self.judge_hand_over(write)
             return
+        if write.kind == "Pod":
+            self.judge_pod(write)
+            return
         if not identity.is_name(write.name):
             raise Broken(f"writes to {write.name!r}")
         if write.kind == AUTOSCALER:
@@ -368,6 +401,10 @@ class Guarded(SimulatedGateway):
                 raise Broken(f"{write.name} gets the size {value}")
             if path == "/spec/strategy" and value.get("type") != "RollingUpdate":
                 raise Broken(f"{write.name} gets the strategy {value}")
+            if path == "/spec/updateStrategy" and most_missing(value.get("rollingUpdate") or {}, SIZE) > 1:
+                raise Broken(f"{write.name} gets the strategy {value}")
+            if path == "/spec/minReadySeconds" and self.kind == Kind.STATEFUL_SET:
+                raise Broken(f"{write.name} gets {value} seconds")
             if path == "/spec/template" and not set(images_of(value).values()) <= ASKED_FOR:
                 raise Broken(f"{write.name} gets the images {images_of(value)}")
 
@@ -383,6 +420,13 @@ class Guarded(SimulatedGateway):
         elif not (is_expected or write.name == self.request.next_name) or not (
                 isinstance(write, Create) or self.world.is_own(write.name)):
             raise Broken(f"writes to {write.kind} {write.name}: {write}")
+
+    def judge_pod(self, write: t.Any) -> None:
+        """Only one that is not ready may go, and is then made anew."""
+        name, _dash, number = write.name.rpartition("-")
+        ready = [pod.number for pod in self.world.model.pods(name) if pod.ready] if name == self.request.name else None
+        if not isinstance(write, Delete) or ready is None or int(number) in ready:
+            raise Broken(f"deletes the pod {write.name}: {write}")
 
     def judge_hand_over(self, write: HandOver) -> None:
         uids = {item["metadata"]["uid"]: name for name, (_table, _key, item) in self.world.each().items()}
@@ -400,6 +444,10 @@ class Guarded(SimulatedGateway):
 
     def judge_pods(self) -> None:
         pods, size = self.world.pods(), SIZES[self.request.name]
+        if isinstance(self.world.model, SimulatedStatefulSets):
+            if len(pods) > size or sum(pod.ready for pod in pods) < size - 1:
+                raise Broken(f"{len(pods)} pods, {sum(pod.ready for pod in pods)} of them ready")
+            return
         if len(pods) > size + SURGE:
             raise Broken(f"{len(pods)} pods")
         if not isinstance(self.world.model, SimulatedMigration) and sum(pod.ready for pod in pods) < size:
@@ -423,6 +471,8 @@ BEFORE: dict[str, list[Json]] = {
     "going back": [{"image": "myimage:v2", "pause_at": "2"}, {"state": "rolled_back"}],
     "restarting": [{"state": "restarted"}],
     "replacing": [{"image": "myimage:v2", "next_name": "foo-two"}],
+    "stuck": [{"image": BROKEN}],
+    "stuck, and going back": [{"image": BROKEN}, {"state": "rolled_back"}],
     "migrating": [{"state": "migrated"}],
 }
 #: What is asked for then.
@@ -445,7 +495,9 @@ LIKELY = (2**31 - 2, 300, True, "myimage:v0", {"type": "RollingUpdate", "rolling
 def may_be_asked(flow: str, params: Json) -> bool:
     if flow == "migration":
         return params.get("state") == "migrated"
-    return params.get("state") != "migrated" and not (flow == "Deployment" and "next_name" in params)
+    if params.get("image") == BROKEN and flow != "StatefulSet":
+        return False
+    return params.get("state") != "migrated" and not (flow in ("Deployment", "StatefulSet") and "next_name" in params)
 
 
 @functools.cache
@@ -457,9 +509,9 @@ def world_after(flow: str, phase: str, writes: int, is_settled: bool) -> World:
         world.model.settle()
     *first, last = BEFORE[phase] or [None]
     for params in first:
-        world.run(**params)
+        outcome(functools.partial(world.run, **params))
     if last is not None:
-        with contextlib.suppress(Killed):
+        with contextlib.suppress(Killed, RolloutError):
             world.run(kill_after=writes, **last)
     if is_settled:
         world.model.settle()
@@ -522,8 +574,9 @@ def revisions(draw: st.DrawFn, world: World) -> list[Json]:
     begun = [{"hash": value, "uid": uid, "manifest": each} for value in ("0123456789", "../../secrets/db", real_hash(world))
              for each in (manifest, {})]
     for number in range(draw(st.integers(0, 2))):
-        data = draw(st.just({"template": json.dumps(TEMPLATE)}) | st.sampled_from(begun) | st.sampled_from(WRONG))
-        labels = draw(st.sampled_from([{marks.HISTORY: uid}, {}]))
+        data = draw(st.just({"template": json.dumps(TEMPLATE)}) | st.just({"spec": {"template": TEMPLATE}}) | st.sampled_from(begun)
+                    | st.sampled_from(WRONG))
+        labels = draw(st.sampled_from([{marks.HISTORY: uid}, {marks.SERVER_HISTORY: "0"}, {}]))
         owners = draw(st.sampled_from([[], [{"kind": "x", "name": "x", "uid": uid, "controller": True}]]))
         name = "foo-migration" if world.flow == "migration" else f"mine-{number}"
         found.append({"kind": REVISION, "revision": draw(st.sampled_from([0, 1, 2, 3, 2**63 - 1])), "data": data,
@@ -577,7 +630,7 @@ def forged_world(data: t.Any) -> World:
         scaler["metadata"]["annotations"] = {marks.FROZEN: data.draw(texts(marks.FROZEN))}
         note(f"{scaler['metadata']}")
     if data.draw(st.booleans()):
-        world.real.kept += data.draw(revisions(world))
+        world.add_revisions(data.draw(revisions(world)))
         note(f"{world.real.kept}"[:1000])
     return world
 

@@ -209,8 +209,9 @@ class SteppedByServer(Controller):
     settings: Json
 
     KIND: t.ClassVar[Kind]
-    #: The fields of spec that say how the server's controller goes on.
+    #: The fields of spec that say how the server's controller goes on, and those that an update changes for as long as it lasts.
     SETTINGS: t.ClassVar[tuple[str, ...]]
+    PACED: t.ClassVar[tuple[str, ...]]
 
     @classmethod
     def fields_of(cls, item: Json) -> Json:
@@ -220,8 +221,9 @@ class SteppedByServer(Controller):
 
     @property
     def rollout(self) -> marks.Rollout | None:
-        """The record of the update in progress, as it is written there, or None."""
-        return marks.rollout(self.annotations)
+        """The record of the update in progress, as it is written there, or None: also where it is one of another kind."""
+        record = marks.rollout(self.annotations)
+        return record if record and record.paced.keys() <= set(self.PACED) else None
 
     @property
     def is_marked(self) -> bool:
@@ -242,7 +244,7 @@ class Deployment(SteppedByServer):
     """A Deployment, which has its pods by ReplicaSets that the server's own controller makes and sizes."""
 
     KIND = Kind.DEPLOYMENT
-    SETTINGS = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy")
+    SETTINGS = PACED = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy")
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
@@ -266,6 +268,7 @@ class StatefulSet(SteppedByServer):
 
     KIND = Kind.STATEFUL_SET
     SETTINGS = ("minReadySeconds", "updateStrategy")
+    PACED = ("updateStrategy",)
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> StatefulSet:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 from apiserver import SCALER, answer, shown, status
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 
 
 @pytest.mark.parametrize("given, rules", [
@@ -36,11 +38,25 @@ def test_what_is_around_as_far_as_it_may_be_seen(known, api, resource, path):
     (["u1", "u2"], "baton.kubernetes%2Fhistory-of+in+%28u1%2Cu2%29"), ([], "baton.kubernetes%2Fhistory-of"),
 ], ids=["of two", "of all"])
 def test_the_history_as_far_as_it_may_be_seen(known, api, uids, selector):
-    revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"}, "items": [{"a": 1}]}
+    """Of somebody who owns them, and of nobody else, whatever their label says."""
+    items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}} for uid in ("u2", "u3")]
+    revisions = {"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"}, "items": items}
     api.answers += [answer(revisions), status(403)]
 
-    assert [known.revisions(uids) for _time in range(2)] == [[{"a": 1}], None]
+    assert [known.revisions(uids) for _time in range(2)] == [items[:1] if uids else items, None]
     assert api.sent[0] == ("GET", f"/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector={selector}&limit=500")
+
+
+def test_the_history_that_the_server_keeps_is_found_by_its_owner(connection, api):
+    """Its label says nothing of whose it is."""
+    items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}} for uid in ("u1", "u2")]
+    api.answers.append(answer({"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"}, "items": items}))
+    known = KubernetesGateway(connection, "default", (Kind.STATEFUL_SET,))
+
+    assert known.revisions(["u2"]) == items[1:]
+    path = "/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector=controller.kubernetes.io%2Fhash&limit=500"
+    assert api.sent == [("GET", path)]
+    known.close()
 
 
 def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(known, api, pauses):

@@ -31,6 +31,8 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "RESTART": "baton.kubernetes/restart",
         "HISTORY": "baton.kubernetes/history-of",
         "HASH_LABEL": "pod-template-hash",
+        "POD_REVISION": "controller-revision-hash",
+        "SERVER_HISTORY": "controller.kubernetes.io/hash",
         "REVISION": "deployment.kubernetes.io/revision",
         "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",
         "HELD": "baton.kubernetes/paused-for-migration",

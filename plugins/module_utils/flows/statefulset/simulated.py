@@ -136,7 +136,7 @@ class SimulatedStatefulSets(Model):
 
     def _kept(self, uid: str) -> tuple[Json, ...]:
         if uid not in self.kept:
-            self.kept[uid] = tuple(self._look_up_revisions([uid]) or ())
+            self.kept[uid] = tuple(filter(marks.server_revision, self._look_up_revisions([uid]) or ()))  # not what others have made
         return self.kept[uid]
 
     def _is_broken(self, name: str, pod: Pod) -> bool:

@@ -408,7 +408,13 @@ def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_f
     assert primary(it).images == {"web": image} and primary(it).settings == before
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "[" * 100000, "9" * 5000, '{"outcome":"updating"}'])
+#: The record of an update of a StatefulSet.
+OF_ANOTHER_KIND = json.dumps({
+    "outcome": "updating", "from": {}, "to": {}, "revision": 0, "original": {"updateStrategy": {"type": "OnDelete"}},
+    "paced": {"updateStrategy": {"type": "RollingUpdate"}}})
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "[" * 100000, "9" * 5000, '{"outcome":"updating"}', OF_ANOTHER_KIND])
 def test_the_settings_of_an_update_whose_record_cannot_be_read_are_told_with_its_name(text):
     it = cluster()
     go(CANARY, it)

@@ -308,12 +308,16 @@ def test_an_update_deletes_no_pod():
 
 
 STRATEGY_OF_MANY = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": "100%"}}
+OF_A_DEPLOYMENT = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 FORGERIES = {
     "more may be missing": {"original": {"updateStrategy": STRATEGY_OF_MANY}, "paced": {"updateStrategy": STRATEGY}},
     "on its way back": {"outcome": "rolling back"},
     "a strategy that is none": {"original": {"updateStrategy": {"type": "Recreate"}}, "paced": {"updateStrategy": STRATEGY}},
     "a partition that is none": {"original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": -1}}},
                                  "paced": {"updateStrategy": STRATEGY}},
+    "seconds without end": {"original": {"minReadySeconds": 2**31 - 2}, "paced": {"minReadySeconds": None}},
+    "the strategy of a Deployment": {"original": {"strategy": OF_A_DEPLOYMENT}, "paced": {"strategy": OF_A_DEPLOYMENT}},
+    "a pause of a Deployment": {"paced": {"paused": True}},
     "paused": {"paused": 1},
     "a revision that is no text": {"set": ["x"]},
     "a path": {"set": "../../secrets/x"},
@@ -342,7 +346,8 @@ def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_f
         go(request, it)
     except RolloutError as error:
         assert "no update in progress to roll back; the previous revision is 2 (myimage:v2)" in error.what and request is BACK
-    assert versions(it) == [version] * 3 and primary(it).settings["updateStrategy"] == STRATEGY
+    assert versions(it) == [version] * 3
+    assert primary(it).settings == {"minReadySeconds": None, "updateStrategy": STRATEGY}
 
 
 def test_a_record_on_its_way_back_of_an_update_on_its_way_is_not_believed():
@@ -362,6 +367,17 @@ def test_a_record_that_cannot_be_read_in_the_middle_is_none(text):
     annotated(it, text)
     go(BACK, it)
     assert versions(it) == ["v1"] * 3
+
+
+@pytest.mark.parametrize("data", [None, {}, [], "x", {"template": "{}"}, {"spec": None}, {"spec": {"template": {"spec": {}}}}])
+def test_a_revision_that_cannot_be_read_is_none_in_check_mode_too(data):
+    """The server keeps none like it, but others may make one."""
+    there = cluster()
+    owners = [{"uid": "uid of foo", "controller": True}]
+    made = {"metadata": {"name": "made", "ownerReferences": owners}, "data": data, "revision": 9}
+    it = SimulatedStatefulSets(there.items.values(), lambda uids: [*there.revisions(uids), made])
+    go(UPDATE, it)
+    assert versions(it) == ["v2"] * 3 and max(each["revision"] for each in it.revisions(["uid of foo"])) == 2
 
 
 def test_the_revision_of_another_statefulset_is_none_to_go_back_to():

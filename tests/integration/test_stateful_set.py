@@ -366,3 +366,14 @@ def test_an_autoscaler_does_nothing_meanwhile(namespace):
     assert [step["action"] for step in result["steps"]] == ["freeze", "update", "annotate"]
     result = roll(namespace)
     assert [step["action"] for step in result["steps"]] == ["pace", "restore", "annotate"]
+
+
+def test_a_quota_that_keeps_a_pod_from_coming_is_told(namespace):
+    """A StatefulSet has no condition for that, and only Events tell it."""
+    namespace.make_stateful_set(2)
+    namespace.create("resourcequotas", {"metadata": {"name": "small"}, "spec": {"hard": {"limits.cpu": "1"}}})
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, image=None, progress_deadline=5, template={"spec": {"containers": [
+            {"name": "web", "image": "myimage:v2", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1m"}}}]}})
+    assert "exceeded quota: small" in caught.value.why and "raise the quota" in caught.value.next_command
+    assert "max_surge" not in caught.value.next_command

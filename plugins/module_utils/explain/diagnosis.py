@@ -104,12 +104,12 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json], eve
     ignored. Whoever may create Events may write anything into one: it explains what a pod's own status says, and never makes a
     cause fatal by itself.
     """
-    commands = {"kubectl": request.kubectl, "cluster": request.kubectl_of_cluster}
+    commands = {"kubectl": request.kubectl, "cluster": request.kubectl_of_cluster, **_gently(request)}
     about: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
         about[_text(_map(event, "involvedObject"), "uid")].append(event)
     found: dict[str, list[Cause]] = collections.defaultdict(list)
-    told = _refused(controller, commands)
+    told = _refused(controller, about[controller.uid], commands)
     for pod in pods:
         uid = _text(_map(pod, "metadata"), "uid")
         told += _of_pod(pod, about[uid] if uid else [], commands)
@@ -181,12 +181,23 @@ def _typed(what: str, name: str) -> str:
     return name if identity.is_name(name) else what.upper()
 
 
-def _refused(controller: Controller, commands: t.Mapping[str, str]) -> list[Cause]:
-    """What keeps the controller manager from creating pods, or, where there are too many, from deleting them."""
+def _gently(request: Request) -> dict[str, str]:
+    """For suggestions: that old pods may go before new ones come, where they do not have to anyway."""
+    advice = ", or let old pods go first: max_surge=0 max_unavailable=1"
+    return {"or_gently": "" if request.kind.replaces_in_place else advice}
+
+
+def _refused(controller: Controller, events: list[Json], commands: t.Mapping[str, str]) -> list[Cause]:
+    """What keeps the controller manager from creating pods, or, where there are too many, from deleting them.
+
+    Some kinds have no condition for that, and only Events tell it: they count while pods are missing.
+    """
+    subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
+    if controller.kind.replaces_in_place and controller.current < controller.replicas:
+        return subject.causes(REFUSED, [sign for sign in _signs(events) if sign.reason == "FailedCreate"][-1:])
     if not controller.failure or handover.CLOSED in controller.failure:  # closed on purpose, until all pods are handed over
         return []
     reason = "FailedDelete" if controller.current > controller.replicas else "FailedCreate"
-    subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
     return subject.causes(REFUSED, [_Sign(reason, controller.failure)])
 
 

@@ -308,7 +308,7 @@ CASES = {
     "the quota is used up": Case(
         "quota", 'ReplicationController foo: FailedCreate: pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, '
         "used: pods=4, limited: pods=4",
-        "let old pods go first (max_surge=0 max_unavailable=1), or raise the quota:\nkubectl -n shop edit quota small",
+        "raise the quota, or let old pods go first: max_surge=0 max_unavailable=1\nkubectl -n shop edit quota small",
         ['pods "foo-" is forbidden: exceeded quota: small, requested: pods=1, used: pods=4, limited: pods=4'], "N"),
     "the quota wants limits": Case(
         "quota", 'ReplicationController foo: FailedCreate: pods "foo-x" is forbidden: failed quota: cpu: must specify limits.cpu '

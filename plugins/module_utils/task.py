@@ -165,10 +165,11 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
         request = dataclasses.replace(wish, name=each)
         seen = flow.find(request, gateway)
         if seen.primary or seen.successor:
+            past = flow.past(seen, kept.get(seen.primary.uid, []) if seen.primary else [])
+            seen = dataclasses.replace(seen, history=past)
             standing = flow.standing(request, seen)
             resume, rollback = flow.commands(request, seen)
             pods = {"pods": _pods(gateway, standing)} if params.get("pods") else {}
-            past = flow.past(seen, kept.get(seen.primary.uid, []) if seen.primary else [])
             rollouts.append({"name": each, **report.rollout(standing), "resume_command": resume, "rollback_command": rollback,
                              "history": report.history(past), **pods})
     return rollouts

@@ -16,6 +16,7 @@ from ..model.fields import Json
 from ..model.marks import Rollout
 from ..model.observed import SteppedByServer
 from ..model.request import Request
+from ..model.settings import is_same
 from ..model.steps import Patch, annotation, put, test
 from ..model.template import same_template, without_label
 
@@ -37,7 +38,7 @@ def usual(request: Request, primary: SteppedByServer, record: Rollout | None) ->
     """
     settings = dict(primary.settings)
     if record:
-        settings |= {field: record.original.get(field) for field, value in record.paced.items() if value == settings[field]}
+        settings |= {field: record.original.get(field) for field, value in record.paced.items() if is_same(value, settings[field])}
     if request.min_ready_seconds is not None:
         settings["minReadySeconds"] = request.min_ready_seconds or None
     return settings

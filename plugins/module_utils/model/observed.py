@@ -223,7 +223,11 @@ class SteppedByServer(Controller):
     def rollout(self) -> marks.Rollout | None:
         """The record of the update in progress, as it is written there, or None: also where it is one of another kind."""
         record = marks.rollout(self.annotations)
-        return record if record and record.paced.keys() <= set(self.PACED) else None
+        return record if record and self.may_have_paced(record.paced) else None
+
+    def may_have_paced(self, paced: Json) -> bool:
+        """Whether an update may have set these."""
+        return paced.keys() <= set(self.PACED)
 
     @property
     def is_marked(self) -> bool:
@@ -265,6 +269,8 @@ class StatefulSet(SteppedByServer):
     update_revision: str
     #: Its volumeClaimTemplates.
     claims: tuple[Json, ...]
+    #: The number of its first pod.
+    start: int
 
     KIND = Kind.STATEFUL_SET
     SETTINGS = ("minReadySeconds", "updateStrategy")
@@ -274,7 +280,11 @@ class StatefulSet(SteppedByServer):
     def from_api(cls, item: Json, kind: Kind | None = None) -> StatefulSet:
         status = item.get("status")
         return cls(**cls.fields_of(item), current_revision=text(status, "currentRevision"),
-                   update_revision=text(status, "updateRevision"), claims=tuple(objects(item["spec"], "volumeClaimTemplates")))
+                   update_revision=text(status, "updateRevision"), claims=tuple(objects(item["spec"], "volumeClaimTemplates")),
+                   start=number(mapping(item["spec"], "ordinals"), "start"))
+
+    def may_have_paced(self, paced: Json) -> bool:
+        return super().may_have_paced(paced) and all(text(each, "type") == "RollingUpdate" for each in paced.values())
 
     @property
     def is_replaced_by_server(self) -> bool:

@@ -9,12 +9,23 @@ from __future__ import annotations
 import re
 import typing as t
 
-from .fields import Json, is_size
+from .fields import Json, is_size, mapping
 
 
 def are_settings(value: Json) -> bool:
     """Whether these may be fields of a spec that an update changes for as long as it lasts."""
     return all(field in _SETTINGS and _SETTINGS[field](each) for field, each in value.items())
+
+
+def is_same(one: t.Any, other: t.Any) -> bool:
+    """Whether two values of a field are equal, but for the maxUnavailable of 1 that a server may fill in by itself."""
+    return bool(_plain(one) == _plain(other))
+
+
+def _plain(value: t.Any) -> t.Any:
+    numbers = mapping(value, "rollingUpdate")
+    return value if numbers.get("maxUnavailable") != 1 else {
+        **value, "rollingUpdate": {field: each for field, each in numbers.items() if field != "maxUnavailable"}}
 
 
 def _is_rolling_update(value: t.Any) -> bool:

@@ -10,12 +10,12 @@ spec, its status, and its ControllerRevisions. So:
 | believed is that ... | if |
 |---|---|
 | an update is in progress | its status says so, not all pods are new and available, or there is something to restore |
-| it goes back | its status says that the present template was there before the update |
+| it goes back | its status says so, or the revision that is undone was created after the one that has the present template |
 | this is the template of before | its status names that revision; or it has the highest number but the present one's |
 | this was updateStrategy | the present one is as the update has set it; never one that lets more pods be missing |
 
-What somebody could achieve who writes a record of his own: the next task for it sets another partition, or OnDelete, which keeps
-pods from being replaced, and nothing else.
+What somebody could achieve who writes a record of his own: the next task for it sets another partition, or OnDelete; and
+rolled_back takes an update that has ended for one whose client was killed before its last write, and goes back by one revision.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from ...model import marks
 from ...model.fields import Json, mapping, objects, text
 from ...model.marks import Revision, Rollout
 from ...model.observed import Controller, Observed, StatefulSet
+from ...model.settings import is_same
 from ...model.template import labels_of, without_label
 from ...model.thresholds import Size
 
@@ -51,9 +52,8 @@ class StatefulSetPod(t.NamedTuple):
 
     @property
     def number(self) -> int:
-        """Its place among the pods of its StatefulSet."""
-        digits = self.name.rpartition("-")[2]
-        return int(digits) if digits.isdecimal() and len(digits) < 10 else 0
+        """The number in its name."""
+        return number_of(self.name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +62,9 @@ class StatefulSetObserved(Observed):
 
     #: The record of an update that has not ended, with nothing in it that is known to be wrong.
     record: Rollout | None = None
-    #: Its pods that are not ready or about to go, by their numbers, and how many live ones it has; None where nobody has looked.
+    #: Its pods that are not ready or about to go, by their numbers, and the numbers of its live ones; None where nobody has looked.
     troubled: tuple[StatefulSetPod, ...] = ()
-    live: int | None = None
+    live: frozenset[int] | None = None
 
     @property
     def is_rolling(self) -> bool:
@@ -84,7 +84,8 @@ class StatefulSetObserved(Observed):
         it, record = t.cast("StatefulSet | None", self.primary), self.record
         if it is None or record is None:
             return None
-        has_paced = any(it.settings[field] == value != record.original[field] for field, value in record.paced.items())
+        has_paced = any(is_same(it.settings[field], value) and value != record.original[field]
+                        for field, value in record.paced.items())
         return record if has_paced or not self.is_all_new else None
 
     @property
@@ -130,7 +131,13 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Statef
     own = [dataclasses.replace(each, template=without_label(each.template, it.kind.server_label))
            for each in filter(None, map(marks.server_revision, revisions)) if each.owner_uid == it.uid]
     newest_first = tuple(sorted(own, key=lambda each: each.number, reverse=True))
-    return StatefulSetObserved(primary=it, successor=None, history=newest_first, record=_credible(it))
+    return StatefulSetObserved(primary=it, successor=None, history=newest_first, record=_credible(it, newest_first))
+
+
+def number_of(pod: str) -> int:
+    """The number in a pod's name."""
+    digits = pod.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() and len(digits) <= 10 else 0
 
 
 def is_doubted(primary: StatefulSet) -> bool:
@@ -141,15 +148,15 @@ def is_doubted(primary: StatefulSet) -> bool:
 
 
 def most_missing(numbers: Json, replicas: int) -> int:
-    """How many pods may be missing at a time (getStatefulSetMaxUnavailable): percentages are rounded up."""
-    return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).of(replicas, round_up=True))
+    """How many pods may be missing at a time: percentages are rounded down (getStatefulSetMaxUnavailable)."""
+    return max(1, Size.from_api(numbers.get("maxUnavailable", 1)).of(replicas, round_up=False))
 
 
 def _missing(numbers: Json, primary: StatefulSet) -> int:
     return most_missing(numbers, max(1, primary.replicas))
 
 
-def _credible(primary: StatefulSet) -> Rollout | None:
+def _credible(primary: StatefulSet, history: t.Sequence[Revision]) -> Rollout | None:
     record = primary.rollout
     if record is None:
         return None
@@ -158,9 +165,16 @@ def _credible(primary: StatefulSet) -> Rollout | None:
         present = {field: value for field, value in primary.numbers.items() if field == "maxUnavailable"}
         numbers = {"partition": strategy["rollingUpdate"].get("partition", 0), **present}
         record = dataclasses.replace(record, original={**record.original, "updateStrategy": {**strategy, "rollingUpdate": numbers}})
-    # Of one that waited for somebody to delete its pods the status has never said what was before.
-    was_by_hand = text(record.original.get("updateStrategy"), "type") == "OnDelete"
-    has_turned = primary.update_revision == primary.current_revision or (was_by_hand and record.set != primary.update_revision)
-    if record.is_back and primary.is_observed and not has_turned:
+    if record.is_back and primary.is_observed and history and not _has_turned(primary, record, history):
         return dataclasses.replace(record, outcome=Rollout.UPDATING, set=primary.current_revision)
     return record
+
+
+def _has_turned(primary: StatefulSet, record: Rollout, history: t.Sequence[Revision]) -> bool:
+    """Whether the present template was there before the revision that the record says is undone.
+
+    The status says so until all pods had the undone one. A revision's number is given anew when it comes back, its time is not.
+    """
+    times = {each.name: each.time for each in history}
+    undone, present = times.get(record.set), times.get(primary.update_revision)
+    return primary.update_revision == primary.current_revision or (undone is not None and present is not None and present <= undone)

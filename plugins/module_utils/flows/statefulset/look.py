@@ -20,7 +20,7 @@ from .. import autoscaler, handover, refusals
 from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
 from ..wanted import is_confirmed, merged, trial, wanted_template
-from .find import StatefulSetObserved, StatefulSetPod, find
+from .find import StatefulSetObserved, StatefulSetPod, find, number_of
 from .planner import missing, plan, resolved
 
 #: What it takes to see the templates that one can go back to.
@@ -132,18 +132,20 @@ def _with_pods(request: Request, seen: StatefulSetObserved, cluster: Cluster) ->
     primary = t.cast(Controller, seen.primary)
     if not request.state.undoes or seen.is_all_new or not primary.is_observed:
         return seen
-    pods = sorted(map(StatefulSetPod.from_api, cluster.troubled_pods(primary)), key=lambda pod: pod.number)
-    seen = dataclasses.replace(seen, troubled=tuple(pods))
+    own = (StatefulSetPod.from_api(item) for item in cluster.troubled_pods(primary) if marks.owner_uid(item) == primary.uid)
+    seen = dataclasses.replace(seen, troubled=tuple(sorted(own, key=lambda pod: pod.number)))
     if not seen.stuck:
         return seen
-    return dataclasses.replace(seen, live=sum(pod.owner == primary.uid for pod in cluster.live_pods(primary.selector)))
+    live = frozenset(number_of(pod.name) for pod in cluster.live_pods(primary.selector) if pod.owner == primary.uid)
+    return dataclasses.replace(seen, live=live)
 
 
 def _is_confirmed(request: Request, seen: StatefulSetObserved, wanted: Json | None, cluster: Cluster, memory: Memory) -> bool:
     """Asked where a record says that the present template is what became of the wanted one."""
     base = t.cast(Controller, seen.primary)
     is_told = (handover.is_told_to_be_what_became_of(request, base)
-               or bool(seen.record and seen.record.request == request.fingerprint and not request.state.restarts))
+               or bool(seen.record and seen.record.request == request.fingerprint
+                       and not (seen.record.is_back or seen.is_put_back or request.state.restarts)))
     if wanted is None or not is_told or same_template(base.template, wanted, request.label_key):
         return False
     return is_confirmed(request, base, wanted, cluster, memory, lambda template: trial(request, base, template))
@@ -191,7 +193,7 @@ def _of_strategy(request: Request, primary: StatefulSet) -> t.Iterator[str]:
     elif primary.partition:
         yield (f"updateStrategy of StatefulSet {primary.name} has the partition {primary.partition}, which keeps pods from being "
                f"updated: this update sets its own, and restores {primary.partition} at the end")
-    if request.gives_strategy and request.max_unavailable.of(primary.replicas, round_up=True) > 1 and (
+    if request.gives_strategy and request.max_unavailable.of(primary.replicas, round_up=False) > 1 and (
             "maxUnavailable" not in primary.numbers):
         yield (f"max_unavailable has no effect: this cluster replaces the pods of a StatefulSet one at a time, since it does not "
                f"have the feature gate MaxUnavailableStatefulSet, or {primary.name} has no rollingUpdate in its updateStrategy")

@@ -55,11 +55,14 @@ def _forward(request: Request, seen: StatefulSetObserved, primary: StatefulSet) 
         if has_it and seen.is_all_new:
             return Done(_already(request, seen, primary))
         # | yes | - | it has the wanted template, and its pods get it | wait |
-        if has_it and recorded.usual(request, primary, None) == _pace(request, seen, primary, is_under_way=True):
+        if has_it and primary.settings == _pace(request, seen, primary, is_under_way=True):
             return _progress(primary)
         # | yes | - | else | template, pace and record in one patch |
         return _begin(request, seen, primary, wanted, Rollout.UPDATING)
     if not is_it:
+        # | yes | updating | the template of before is there still, or again | as if it had not begun |
+        if not record.is_back and seen.is_put_back and record.request == request.fingerprint:
+            return _progress(primary) if seen.is_rolling else _begin(request, seen, primary, wanted, Rollout.UPDATING)
         # | yes | any | to_revision | its template, the previous pace; nobody goes back to what it was in the middle of |
         # | yes | rolling back | it is the update that is rolled back | the same the other way round |
         is_turned = record.is_back and (record.request == request.fingerprint or record.before == images_of(wanted))
@@ -72,6 +75,9 @@ def _forward(request: Request, seen: StatefulSetObserved, primary: StatefulSet) 
 
 def _back(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -> Decision:
     record = seen.record
+    # | yes | any | the server's controller has not seen it | wait: nothing tells yet what was there before |
+    if not primary.is_observed:
+        return _progress(primary)
     if record and not record.is_back and seen.is_put_back:
         # | yes | updating | somebody has put the previous template back | go on as if rolling back |
         record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
@@ -79,7 +85,8 @@ def _back(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -> 
     if record and record.is_back:
         return _go_on(request, seen, primary, record) or _end(request, seen, primary, record)
     # | yes | - | pods that are not ready have another template than the present one | the record: it is put back already |
-    if record is None and not seen.is_rolling and seen.stuck:
+    # (With OnDelete, the pods may have any other one.)
+    if record is None and not seen.is_rolling and seen.stuck and primary.is_replaced_by_server:
         return _begin(request, seen, primary, primary.template, Rollout.ROLLING_BACK)
     # | yes | updating, or - | an update has begun, by whoever it was | the previous template, the previous pace |
     # A client that was killed has left the rest to the server, which may be done: its update can be undone still.
@@ -102,11 +109,18 @@ def _begin(request: Request, seen: StatefulSetObserved, primary: StatefulSet, wa
     has_it = same_template(primary.template, wanted, request.label_key)
     pace = _pace(request, seen, primary, is_under_way=has_it)
     is_back, images = outcome == Rollout.ROLLING_BACK, images_of(wanted)
-    # Where not all pods have the present template, going back means to the one before.
-    left = primary.current_revision if seen.is_rolling and not is_back else primary.update_revision
+    # Where not all pods have the present template, going back means to the one before; unless that is where it goes.
+    is_there = any(it.name == primary.current_revision and it.template == without_label(wanted, request.label_key)
+                   for it in seen.history)
+    left = primary.current_revision if seen.is_rolling and not is_back and not is_there else primary.update_revision
     if has_it:
         left = next((pod.revision for pod in seen.stuck), left)
     fingerprint = seen.record.request if is_back and seen.record else request.fingerprint
+    # | yes | - | pause_at, OnDelete, and the status is of before its pods were deleted by hand | pace: by the server, and wait |
+    # A pod that keeps its template is made anew from the revision that the status names.
+    is_stale = not (has_it or primary.is_replaced_by_server or primary.current_revision == primary.update_revision)
+    if is_stale and _pauses(request, primary):
+        return _catch_up(request, seen, primary, usual, fingerprint)
     record = Rollout(outcome, primary.images, images, seen.now, left, 0, *recorded.changed(usual, pace), fingerprint,
                      recorded.digest(primary, wanted), request.to_revision)
     write = recorded.patch(primary, record.text, pace, wanted)
@@ -131,24 +145,39 @@ def _go_on(request: Request, seen: StatefulSetObserved, primary: StatefulSet, re
         return None if seen.is_all_new else _progress(primary)
     # | yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |
     new = primary.replicas - min(primary.replicas, primary.partition)
-    if not primary.is_settled or primary.updated != new:
+    if not primary.is_settled or primary.updated < new:
         return _progress(primary)
-    if primary.paused != new:
-        record = dataclasses.replace(record, paused=new)
+    if primary.paused != primary.updated:
+        record = dataclasses.replace(record, paused=primary.updated)
         return Step(Action.ANNOTATE, primary.name, recorded.patch(primary, record.text, pace),
-                    after=f"paused at {new} of {primary.replicas}", is_last=True)
-    return Done(f"{primary.name} is already paused: {new} of its {primary.replicas} pods are new")
+                    after=f"paused at {primary.updated} of {primary.replicas}", is_last=True)
+    return Done(f"{primary.name} is already paused: {primary.updated} of its {primary.replicas} pods are new")
+
+
+def _catch_up(request: Request, seen: StatefulSetObserved, primary: StatefulSet, usual: Json, fingerprint: str) -> Step:
+    """Let the server see that all pods have the present template: then the status names its revision. Raises RolloutError."""
+    if not primary.is_settled or primary.updated != primary.replicas:
+        raise RolloutError("pause_at cannot be used, because its updateStrategy is OnDelete, and not all of its pods have its "
+                           "present template and are available", where=request.where,
+                           next_command=("delete those that have not, or leave pause_at out; which ones these are:",
+                                         f"{request.kubectl} get pods -L controller-revision-hash"))
+    pace = {**usual, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
+    record = Rollout(Rollout.UPDATING, primary.images, primary.images, seen.now, primary.update_revision, 0,
+                     *recorded.changed(usual, pace), fingerprint, recorded.digest(primary), request.to_revision)
+    return Step(Action.PACE, primary.name, recorded.patch(primary, record.text, pace), before="OnDelete", after="RollingUpdate")
 
 
 def _replace_stuck(seen: StatefulSetObserved, primary: StatefulSet) -> Decision | None:
     """Delete a pod that the server waits for, if no other one is missing: by its uid, and only as it was seen, not ready.
 
-    The lowest number goes first: the server makes none while one with a lower number is not ready.
+    The lowest number goes first: the server makes none while one with a lower number is not ready, and so those with higher ones
+    may be missing.
     """
     first = next((pod for pod in seen.troubled if not pod.is_ready), None)
     if first not in seen.stuck or first is None:
         return None
-    if seen.live is None or seen.live < primary.replicas or any(pod.is_going for pod in seen.troubled):
+    lower = set(range(primary.start, first.number))
+    if seen.live is None or not lower <= seen.live or any(pod.is_going and pod.number < first.number for pod in seen.troubled):
         return _progress(primary)
     write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version}, "Pod")
     return Step(Action.DELETE, first.name, write,
@@ -195,8 +224,8 @@ def _partition(request: Request, primary: StatefulSet, is_under_way: bool) -> in
     """How many pods keep the template of before; those that are new already stay so."""
     if not _pauses(request, primary) or request.pause_at is None:
         return 0
-    new = max(request.pause_at.of(primary.replicas, round_up=True), primary.updated if is_under_way else 0)
-    return max(0, primary.replicas - new)
+    already = min(primary.updated, primary.replicas - primary.partition) if is_under_way else 0  # others may be anywhere
+    return max(0, primary.replicas - max(request.pause_at.of(primary.replicas, round_up=True), already))
 
 
 def missing(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -> int:
@@ -204,7 +233,7 @@ def missing(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -
     strategy = recorded.usual(request, primary, seen.record)["updateStrategy"] or {}
     most = most_missing(strategy.get("rollingUpdate") or {}, primary.replicas)
     if request.gives_strategy:
-        most = max(1, request.max_unavailable.of(primary.replicas, round_up=True))
+        most = max(1, request.max_unavailable.of(primary.replicas, round_up=False))
     return budgets.kept(seen.budgets, primary.replicas, most if "maxUnavailable" in primary.numbers else 1)
 
 

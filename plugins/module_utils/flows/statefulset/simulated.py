@@ -48,6 +48,8 @@ class SimulatedStatefulSets(Model):
         self._pods: dict[str, tuple[Pod, ...]] = {}
         #: Templates of which no pod ever gets ready, by image.
         self.broken: frozenset[str] = frozenset()
+        #: Pods that were not ready at first may never be: somebody who looks meanwhile has to see them so.
+        self._late: set[Move] = set()
 
     def copy(self) -> SimulatedStatefulSets:
         """An independent one in the same state."""
@@ -64,8 +66,9 @@ class SimulatedStatefulSets(Model):
         return [item for uid in uids for item in self._kept(uid)]
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
+        owners = [controller.reference]
         return [{"metadata": {"name": f"{controller.name}-{pod.number}", "uid": _uid(pod), "resourceVersion": str(pod.ready),
-                              "labels": {marks.POD_REVISION: pod.revision}}, "status": {}}
+                              "labels": {marks.POD_REVISION: pod.revision}, "ownerReferences": owners}, "status": {}}
                 for pod in self.pods(controller.name) if not pod.ready]
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
@@ -119,8 +122,9 @@ class SimulatedStatefulSets(Model):
         self._pods[name] = tuple(pod._replace(ready=True) if f"{name}-{pod.number}" == move.name else pod for pod in pods)
 
     def settle(self) -> None:
-        """Let everything happen that can, for instance every pod become ready."""
-        while moves := self.moves():
+        """Let everything happen that can, for instance every pod become ready; one that was not ready at first, after all else."""
+        early = [move for move in self.moves() if move not in self._late]
+        while moves := [move for move in self.moves() if not early or move not in self._late]:
             self.make(moves[0])
 
     def pods(self, name: str) -> tuple[Pod, ...]:
@@ -128,8 +132,10 @@ class SimulatedStatefulSets(Model):
         if name not in self._pods:
             it = t.cast(StatefulSet, self.controllers()[name])
             troubled = {pod.number: pod for pod in map(StatefulSetPod.from_api, self._troubled(it)) if not pod.is_ready}
-            made = [Pod(number, it.update_revision if number >= it.current - it.updated else it.current_revision, True)
-                    for number in range(it.current if it.current <= MOST_PODS else 0)]
+            self._late |= {Move("ready", f"{name}-{number}") for number in troubled}
+            numbers = range(it.start, it.start + (it.current if it.current <= MOST_PODS else 0))
+            made = [Pod(number, it.current_revision if number < numbers.stop - it.updated else it.update_revision, True)
+                    for number in numbers]
             self._pods[name] = tuple(pod._replace(ready=False, revision=troubled[pod.number].revision or pod.revision)
                                      if pod.number in troubled else pod for pod in made)
         return self._pods[name]
@@ -177,16 +183,17 @@ def _turn(it: StatefulSet, pods: dict[int, Pod], current: str, update: str, is_p
 
     if it.is_deleting:
         return result()
-    for number in range(it.replicas):
+    numbers = range(it.start, it.start + it.replicas)
+    for number in numbers:
         if number not in pods:
-            is_kept = it.is_replaced_by_server and number < it.partition
+            is_kept = it.is_replaced_by_server and number < it.start + it.partition
             pods[number] = Pod(number, current if is_kept else update, ready=False)
             return result()
         if not pods[number].ready and not is_parallel:
             return result()
-    if len(pods) > it.replicas:
-        return result(without=max(pods))
-    for number in range(it.replicas - 1, it.partition - 1, -1) if it.is_replaced_by_server else ():
+    if beyond := pods.keys() - set(numbers):
+        return result(without=max(beyond))
+    for number in reversed(numbers[it.partition:] if it.is_replaced_by_server else ()):
         if pods[number].revision != update:
             return result(without=number)
         if not pods[number].ready:
@@ -205,8 +212,9 @@ def _revision_of(it: StatefulSet, kept: tuple[Json, ...]) -> tuple[str, tuple[Js
             others = tuple(other for other in kept if other is not each)
             return each["metadata"]["name"], (*others, {**each, "revision": newest + 1})
     name = f"{it.name}-{identity.digest(it.template)}"
-    made = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": {"name": name, "ownerReferences": [it.reference]},
-            "revision": newest + 1, "data": {"spec": {"template": it.template}}}
+    metadata = {"name": name, "ownerReferences": [it.reference], "creationTimestamp": f"9999, after {newest:09} others"}
+    made = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata, "revision": newest + 1,
+            "data": {"spec": {"template": it.template}}}
     return name, (*kept, made)
 
 

@@ -122,7 +122,8 @@ def test_a_task_right_after_the_last_annotation_has_nothing_to_do():
 def test_what_the_first_patch_assumes():
     decision = decide(UPDATE, cluster())
     assert decision.write.kind == Kind.DEPLOYMENT
-    assert assumed(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1}
+    record = "/metadata/annotations/baton.kubernetes~1last-rollout"
+    assert assumed(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1, record: None}
 
 
 def test_a_pause_stands_at_its_number_and_goes_on_from_there():

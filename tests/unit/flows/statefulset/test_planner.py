@@ -304,6 +304,200 @@ def test_an_update_deletes_no_pod():
     assert isinstance(decide(UPDATE, it), Wait)
 
 
+# In the middle of something
+
+
+def slowly(request, it, **facts):
+    """The same as go(), with no more than one move of the server between two looks."""
+    for _turn in range(60):
+        decision = decide(request, it, **facts)
+        if isinstance(decision, Done):
+            return
+        if isinstance(decision, Wait):
+            assert it.moves(), f"waits for ever: {decision}"
+            it.make(it.moves()[0])
+        else:
+            assert it.write(decision.write)
+            if decision.is_last:
+                return
+    raise AssertionError("no end")
+
+
+def test_back_where_the_server_was_done_before_the_client_died():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    slowly(BACK, it)
+    assert versions(it) == ["v1"] * 3 and record(it)["outcome"] == "rolled_back"
+
+
+def test_back_from_a_pause_at_all_of_them():
+    it = cluster()
+    go(asked(image="myimage:v2", pause_at="100%"), it)
+    slowly(BACK, it)
+    assert versions(it) == ["v1"] * 3
+
+
+def test_turned_round_again_and_again():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    for request in (BACK, UPDATE):
+        assert it.write(decide(request, it).write)
+        it.make(it.moves()[0])
+        it.make(it.moves()[0])
+    slowly(BACK, it)
+    assert versions(it) == ["v1"] * 3
+
+
+def test_back_before_the_server_has_seen_the_update():
+    it = cluster()
+    go(V3, it)
+    go(UPDATE, it, until="update")
+    slowly(BACK, it)
+    assert versions(it) == ["v3"] * 3
+
+
+def test_back_from_a_stuck_one_that_was_scaled_up():
+    """The server makes no pod beyond the one that is not ready."""
+    it = broken(cluster())
+    go(UPDATE, it, until="update")
+    it.settle()
+    set_by_somebody(it, "/spec/replicas", 5)
+    it.settle()
+    slowly(BACK, it)
+    assert versions(it) == ["v1"] * 5
+
+
+def test_back_from_a_stuck_one_that_misses_another_pod():
+    it = stuck(1)
+    it._pods["foo"] = it.pods("foo")[:3]
+    slowly(BACK, it)
+    assert versions(it) == ["v1"] * 4
+
+
+def test_a_pod_of_somebody_else_with_the_same_labels_is_no_obstacle(monkeypatch):
+    it = stuck(1)
+    theirs, own = {"name": "foo-backup", "uid": "x", "resourceVersion": "1", "labels": {}}, it.troubled_pods
+    monkeypatch.setattr(it, "troubled_pods", lambda controller: [{"metadata": theirs, "status": {}}, *own(controller)])
+    slowly(BACK, it)
+    assert versions(it) == ["v1"] * 4
+
+
+def by_hand(it, *numbers):
+    """Somebody deletes those pods of one with OnDelete."""
+    it._pods["foo"] = tuple(pod for pod in it.pods("foo") if pod.number not in numbers)
+    it.settle()
+
+
+def test_with_on_delete_a_pod_that_is_not_ready_is_no_sign_of_an_update():
+    it = cluster(strategy=ON_DELETE)
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    it.settle()
+    it._pods["foo"] = tuple(pod._replace(ready=pod.number != 0) for pod in it.pods("foo"))
+    it.items["foo"]["status"] |= {"readyReplicas": 2, "availableReplicas": 2}
+    with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
+        decide(BACK, it)
+
+
+def test_with_on_delete_a_pause_goes_by_what_the_pods_have():
+    """Until all were replaced by the server, the status names what they had before they were deleted by hand."""
+    it = cluster(4, ON_DELETE)
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    it.settle()
+    by_hand(it, 0)
+    third = asked(image="myimage:v3", pause_at="1")
+    with pytest.raises(RolloutError, match="pause_at cannot be used, because its updateStrategy is OnDelete"):
+        decide(third, it)
+    by_hand(it, 1, 2, 3)
+    slowly(third, it)
+    assert versions(it) == ["v2", "v2", "v2", "v3"]
+    by_hand(it, 0)
+    assert versions(it) == ["v2", "v2", "v2", "v3"]
+    slowly(asked(image="myimage:v3"), it)
+    assert versions(it) == ["v3"] * 4 and primary(it).settings["updateStrategy"] == ON_DELETE
+
+
+@pytest.mark.parametrize("kill_after", range(1, 5))
+def test_killed_while_the_server_catches_up_the_same_task_or_the_way_back_goes_on(kill_after):
+    for request, version in ((asked(image="myimage:v3", pause_at="1"), "v3"), (BACK, "v2")):
+        it = cluster(2, ON_DELETE)
+        set_by_somebody(it, "/spec/template", template("myimage:v2"))
+        it.settle()
+        by_hand(it, 0, 1)
+        third = asked(image="myimage:v3", pause_at="1")
+        for _turn in range(kill_after):
+            step(third, it) or it.make(it.moves()[0])
+        slowly(request, it)
+        assert versions(it)[1] == version and versions(it)[0] == "v2"
+
+
+def test_a_pod_that_died_before_its_turn_does_not_move_the_pause():
+    it = cluster(4, podManagementPolicy="Parallel")
+    go(UPDATE, it, until="update")
+    it.make(it.moves()[0])
+    by_hand(it, 0)
+    it.make(it.moves()[0]) if it.moves() else None
+    slowly(asked(image="myimage:v2", pause_at="50%"), it)
+    assert len(versions(it)) == 4
+
+
+def test_seconds_are_asked_for_in_an_update_of_somebody_else_too():
+    it = cluster()
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    it.make(it.moves()[0])
+    slowly(asked(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), it)
+    assert primary(it).settings["minReadySeconds"] == 5
+
+
+def test_pods_that_do_not_begin_with_0():
+    it = cluster(3, ordinals={"start": 5})
+    go(CANARY, it)
+    assert [pod.number for pod in it.pods("foo")] == [5, 6, 7] and versions(it) == ["v1", "v1", "v2"]
+    go(BACK, it)
+    broken(it, "myimage:v3")
+    go(V3, it, until="update")
+    it.settle()
+    assert "delete" in go(BACK, it) and versions(it) == ["v1"] * 3
+
+
+def test_check_mode_shows_that_a_pod_is_deleted_which_was_not_ready_from_the_beginning():
+    it = broken(cluster())
+    go(UPDATE, it, until="update")
+    it.settle()
+    shown = SimulatedStatefulSets(it.items.values(), it.revisions, it.troubled_pods)
+    assert versions(shown) == ["v1", "v1", "v2!"]
+    assert go(BACK, shown) == ["update", "delete", "annotate"]
+
+
+def filled_in(it, monkeypatch):
+    """A server with the feature gate MaxUnavailableStatefulSet."""
+    write = it.write
+
+    def written(patch):
+        landed = write(patch)
+        item = json.loads(json.dumps(it.items["foo"]))
+        if numbers := item["spec"]["updateStrategy"].get("rollingUpdate"):
+            item["spec"]["updateStrategy"]["rollingUpdate"] = {"maxUnavailable": 1, "partition": 0, **numbers}
+        it.items["foo"] = item
+        return landed
+
+    monkeypatch.setattr(it, "write", written)
+    return it
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+@pytest.mark.parametrize("first", [UPDATE, CANARY], ids=["at once", "with a pause"])
+def test_the_strategy_is_restored_where_the_server_fills_something_in(strategy, first, monkeypatch):
+    strategy = json.loads(json.dumps(strategy))
+    if "rollingUpdate" in strategy:
+        strategy["rollingUpdate"]["maxUnavailable"] = 1
+    it = filled_in(cluster(3, strategy), monkeypatch)
+    slowly(first, it)
+    slowly(UPDATE, it)
+    assert primary(it).settings["updateStrategy"] == strategy and versions(it) == ["v2"] * 3
+
+
 # What is believed
 
 
@@ -413,7 +607,8 @@ def test_a_budget_that_lets_no_pod_go_is_told():
 
 
 @pytest.mark.parametrize("budgets, params, most", [
-    ((), {}, 3), ((), {"max_unavailable": "50%"}, 2), ((budget(minAvailable=3),), {}, 1), ((), {"max_unavailable": "1"}, 1)])
+    ((), {}, 3), ((), {"max_unavailable": "50%"}, 2), ((), {"max_unavailable": "74%"}, 2), ((budget(minAvailable=3),), {}, 1),
+    ((), {"max_unavailable": "1"}, 1)])
 def test_more_than_one_may_be_missing_where_the_server_has_that(budgets, params, most):
     strategy = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 3}}
     it = cluster(4, strategy)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clients import Program
-from namespace import manifest
+from namespace import eventually, is_ready, manifest
 from proxy import Exchange, Fault
 from world import World
 
@@ -39,7 +39,7 @@ class Flow:
     #: Brings an empty namespace to where the task begins.
     begin: Callable[[World], None]
     task: Json
-    #: The task that turns round, and from where; None where there is no way back.
+    #: The task that turns round, and from where; {} where none does, and None where there is no way back.
     back: Json = field(default_factory=dict)
     back_from: Callable[[World], None] | None = None
 
@@ -47,6 +47,8 @@ class Flow:
     comparable: Callable[[Json | str], Json | str] = lambda end: end
     #: Pods more than asked for that there may be.
     surge: int = 1
+    #: Pods fewer than asked for that may be ready.
+    missing: int = 0
 
     @property
     def expected(self) -> set[str]:
@@ -158,6 +160,46 @@ def of_deployment(name: str, task: Json, back: Json, begin: Callable[[World], No
 
 PAUSE = of_deployment("Deployment, to a pause", PAUSE_DEPLOYMENT, BACK_DEPLOYMENT)
 
+STATEFUL_SET = {"kind": "StatefulSet"}
+UPDATE_STATEFUL_SET, BACK_STATEFUL_SET = {**UPDATE, **STATEFUL_SET}, {**BACK, **STATEFUL_SET}
+PAUSE_STATEFUL_SET = {**UPDATE_STATEFUL_SET, "pause_at": "1"}
+NO_NODE_TAKES = {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}], "schedulerName": "none"}}
+
+
+def stateful_set(world: World) -> None:
+    """A StatefulSet foo as a user creates it."""
+    world.namespace.create_any("StatefulSet", manifest(REPLICAS), serviceName="foo")
+    eventually(world.namespace.is_whole, "the pods of a StatefulSet")
+
+
+def paused_stateful_set(world: World) -> None:
+    """The same, paused with one new pod."""
+    stateful_set(world)
+    ended = world.run(PAUSE_STATEFUL_SET)
+    assert ended.is_well, ended.last_words
+
+
+def stuck_stateful_set(world: World) -> None:
+    """The same, given a template that no node takes, and the one of before again, which brings no pod back by itself."""
+    stateful_set(world)
+    template = world.namespace.stateful_set()["spec"]["template"]
+    world.namespace.patch_stateful_set({"spec": {"template": NO_NODE_TAKES}})
+
+    def is_there() -> bool:
+        return any(not is_ready(pod) and pod["spec"]["schedulerName"] == "none" for pod in world.namespace.pods())
+
+    eventually(is_there, "a pod that never gets ready")
+    put_back = world.namespace.patch_stateful_set({"spec": {"template": {"$patch": "replace", **template}}})["metadata"]
+    eventually(lambda: world.namespace.stateful_set()["status"]["observedGeneration"] == put_back["generation"], "that it is seen")
+
+
+def of_stateful_set(name: str, task: Json, back: Json, begin: Callable[[World], None] = stateful_set) -> Flow:
+    """A pod goes before the next one of its name can come: of two, one is enough."""
+    return Flow(name, begin, task, back, paused_stateful_set, surge=0, missing=1)
+
+
+STUCK = of_stateful_set("StatefulSet, back from a stuck one", BACK_STATEFUL_SET, {}, stuck_stateful_set)
+
 FLOWS = [
     HANDOVER,
     Flow("first update of foo", never_updated, UPDATE, BACK, half_way(UPDATE, never_updated)),
@@ -172,4 +214,9 @@ FLOWS = [
     PAUSE,
     of_deployment("Deployment, on from a pause", UPDATE_DEPLOYMENT, BACK_DEPLOYMENT, paused_deployment),
     of_deployment("Deployment, back from a pause", BACK_DEPLOYMENT, UPDATE_DEPLOYMENT, paused_deployment),
+    of_stateful_set("StatefulSet", UPDATE_STATEFUL_SET, BACK_STATEFUL_SET),
+    of_stateful_set("StatefulSet, to a pause", PAUSE_STATEFUL_SET, BACK_STATEFUL_SET),
+    of_stateful_set("StatefulSet, on from a pause", UPDATE_STATEFUL_SET, BACK_STATEFUL_SET, paused_stateful_set),
+    of_stateful_set("StatefulSet, back from a pause", BACK_STATEFUL_SET, UPDATE_STATEFUL_SET, paused_stateful_set),
+    STUCK,
 ]

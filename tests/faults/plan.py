@@ -3,8 +3,8 @@
 
 """All series, the longest first so that none is left alone at the end.
 
-What takes up time is tried in one flow only: Events, and with a next_name or a Deployment, where the reads are the same, only what
-concerns writes.
+What takes up time is tried in one flow only: Events, and with a next_name, a Deployment or a StatefulSet, where the reads are the
+same, only what concerns writes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 
 import peer
 from clients import ansible
-from flows import FLOWS, HANDOVER, PAUSE, SUCCESSOR_NAME
+from flows import FLOWS, HANDOVER, PAUSE, STUCK, SUCCESSOR_NAME
 from injected import FAULTS, FOR_GOOD, WATCH_FAULTS, Kind, any_change, any_json_patch, any_step, any_write
 from series import References, Series, crash, disturb, disturb_watch
 
@@ -32,7 +32,9 @@ def series(with_peer: bool) -> list[Series]:
         crash(HANDOVER, references, ansible),
         *(disturb(HANDOVER, references, kind, for_good=True) for kind in FOR_GOOD),
         *(disturb_watch(HANDOVER, references, name) for name in WATCH_FAULTS),
-        *(crash(flow, references, turns_round=turns_round) for flow in FLOWS for turns_round in (False, True)),
+        *(crash(flow, references, turns_round=turns_round) for flow in FLOWS for turns_round in (False, True)
+          if flow.back or not turns_round),
         *(disturb(HANDOVER, references, kind) for kind in FAULTS),
-        *(disturb(flow, references, each) for flow in (SUCCESSOR_NAME, PAUSE) for each in map(at_steps_only, FAULTS) if each),
+        *(disturb(flow, references, each) for flow in (SUCCESSOR_NAME, PAUSE, STUCK)
+          for each in map(at_steps_only, FAULTS) if each),
     ]

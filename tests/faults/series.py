@@ -81,7 +81,7 @@ class References:
             if key not in self._ends:
                 world.clear()
                 begin(world)
-                world.judge.begin(REPLICAS, flow.expected, flow.surge)
+                world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
                 ended = world.run(task, client=client)
                 broken = world.judge.verdict()
                 if not ended.is_well or broken:
@@ -171,7 +171,7 @@ def killed_at(world: World, flow: Flow, place: tuple[int, bool], client: Client)
     number, late = place
     world.clear()
     flow.begin(world)
-    world.judge.begin(REPLICAS, flow.expected, flow.surge)
+    world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
     program = Program()
     applies = injected.any_write if flow is HANDOVER else injected.any_step
     script = Script(number, applies, (injected.after if late else injected.before)(program.kill))
@@ -252,7 +252,7 @@ def disturbed(world: World, flow: Flow, references: References, script: Script |
     end = references.end(world, flow)
     world.clear()
     flow.begin(world)
-    world.judge.begin(REPLICAS, flow.expected, flow.surge)
+    world.judge.begin(REPLICAS, flow.expected, flow.surge, flow.missing)
     ended = world.run(flow.task, script)
     if not script.hit:
         return None

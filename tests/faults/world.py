@@ -47,24 +47,25 @@ class Judge(Observer):
         #: How foo was found missing without anything that describes it.
         self.undescribed: list[str] = []
 
-    def begin(self, replicas: int, expected: set[str], surge: int) -> None:
+    def begin(self, replicas: int, expected: set[str], surge: int, missing: int = 0) -> None:
         """Start anew, from a namespace at rest; expected are the controllers that may be there in place of foo.
 
-        surge is how many pods more than asked for there may be.
+        surge is how many pods more than asked for there may be, missing how many fewer may be ready.
         """
         if self.errors:
             self.errors.clear()
             self._controllers.clear()
             self.__enter__()
         pods = self.namespace.pods()
-        self._sees(lambda: self._ready() == uids(pods) and sorted(self._controllers) == self.namespace.rcs())
+        ready = uids(pod for pod in pods if is_ready(pod) or not missing)
+        self._sees(lambda: self._ready() == ready and sorted(self._controllers) == self.namespace.rcs())
         strangers = len(STRANGERS)
-        self._floor = min(replicas, len(pods) - strangers) + strangers
+        self._floor = min(replicas - missing, len(ready) - strangers) + strangers
         self._ceiling = replicas + surge + strangers
         self._strangers = self._look_at_strangers()
         self._is_expected = expected
         self.before = set(self.created)
-        self.fewest_ready = self.most_pods = len(pods)
+        self.fewest_ready, self.most_pods = len(ready), len(pods)
         self.controllers_deleted.clear()
         self.undescribed.clear()
         self.without_controller.clear()
@@ -137,7 +138,8 @@ class World:
         with self._stack:
             self.namespace = Namespace(self._kubeconfig, self._title)
             self._stack.callback(self.namespace.delete)
-            self.namespace.allow(role("baton-migration"), "baton-migration")
+            for each in ("baton-migration", "baton-stateful-sets"):
+                self.namespace.allow(role(each), each)
             for name, labels in STRANGERS.items():
                 body = manifest(1, name=name)
                 body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = labels
@@ -170,7 +172,8 @@ class World:
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
-        self.namespace._call("DELETE", self.namespace._apps("replicasets"))
+        for resource in ("replicasets", "statefulsets"):
+            self.namespace._call("DELETE", self.namespace._apps(resource))
         for pod in self.namespace.pods():
             if not is_strangers(pod):
                 with contextlib.suppress(ApiException):  # its controller's garbage collector may be faster

@@ -21,7 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 Json = dict[str, t.Any]
 
-KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet")
+#: Those whose pods the server's own controller replaces as soon as somebody changes the template.
+STEPPED_BY_SERVER = ("Deployment", "StatefulSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: Options that change the way, and never the goal.
 WAYS = st.fixed_dictionaries({}, optional={
@@ -132,16 +134,16 @@ class History(RuleBasedStateMachine):
 
     @rule(image=IMAGES, way=WAYS, halt=HALTS, death=DEATHS, hurry=st.booleans())
     def update(self, image: str, way: Json, halt: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
-        self._run({"image": image, **way, **halt}, death, hurry)
+        self._run({"image": image, **self._possible(way), **halt}, death, hurry)
 
-    @precondition(lambda self: self.kind != "Deployment" and not self.is_migrating)
+    @precondition(lambda self: self.kind not in STEPPED_BY_SERVER and not self.is_migrating)
     @rule(image=IMAGES, name=st.sampled_from(["two", "three"]), death=DEATHS)
     def update_to_another_name(self, image: str, name: str, death: tuple[int, bool] | None) -> None:
         self._run({"image": image, "next_name": name}, death)
 
     @rule(way=WAYS, death=DEATHS, hurry=st.booleans())
     def roll_back(self, way: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
-        self._run({"state": "rolled_back", **self._new_name(), **way}, death, hurry)
+        self._run({"state": "rolled_back", **self._new_name(), **self._possible(way)}, death, hurry)
 
     @rule(revision=st.integers(1, 3), death=DEATHS)
     def back_to_a_revision(self, revision: int, death: tuple[int, bool] | None) -> None:
@@ -178,7 +180,7 @@ class History(RuleBasedStateMachine):
     def edit(self, text: str) -> None:
         if self.world.look(self.kind, self.name):
             self.world.edit(self.kind, self.name, text)
-            self.is_disturbed = self.is_disturbed or self.kind == "Deployment"
+            self.is_disturbed = self.is_disturbed or self.kind in STEPPED_BY_SERVER
             self.is_contradicted = self.is_contradicted or self.is_migrating  # what is kept of it is not what it is any more
 
     @precondition(lambda self: self.pending)
@@ -204,7 +206,7 @@ class History(RuleBasedStateMachine):
             self.sizes |= {replicas}
             self.world.apply(self.kind, replicas)
             self.is_disturbed = True
-            self.is_applied = self.kind != "Deployment"
+            self.is_applied = self.kind not in STEPPED_BY_SERVER
             self.is_contradicted = self.is_contradicted or self.is_migrating
 
     @precondition(lambda self: self.world.is_whole and not self.budget)
@@ -259,6 +261,13 @@ class History(RuleBasedStateMachine):
     def _has_label(self) -> bool:
         item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
+
+    def _possible(self, way: Json) -> Json:
+        """Without what is refused for a StatefulSet: of each pod, the old one has to go first."""
+        if self.kind != "StatefulSet":
+            return way
+        return {option: value for option, value in way.items()
+                if option != "max_surge" and (option, value) != ("max_unavailable", 0)}
 
     def _new_name(self) -> Json:
         """What an update in progress, and its rollback, must be given: annotations alone make nothing a successor."""
@@ -359,7 +368,13 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
 
 
 def _unavailable(params: Json, kind: str, size: int) -> int:
-    """How many pods may be missing; a Deployment's own setting is a quarter, rounded down, and a surge of 0 asks for one."""
+    """How many pods may be missing; a Deployment's own setting is a quarter, rounded down, and a surge of 0 asks for one.
+
+    Of a StatefulSet it is one at the least, and rounded up; where the cluster knows no more than one, not as many as asked for.
+    """
+    if kind == "StatefulSet":
+        most = params.get("max_unavailable", 1)
+        return max(1, -(-size * int(most.rstrip("%")) // 100) if isinstance(most, str) else most)
     value = params.get("max_unavailable", "25%" if kind == "Deployment" else 0)
     return size * int(value.rstrip("%")) // 100 if isinstance(value, str) else value
 

@@ -19,7 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 #: Seconds without a change until the namespace counts as being at rest, and after which it is not waited for any longer.
 QUIET, LONGEST = 0.4, 30.0
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
-             "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets", "Deployment": "/apis/apps/v1/namespaces/{}/deployments"}
+             **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in ("ReplicaSet", "Deployment", "StatefulSet")}}
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
@@ -32,14 +32,15 @@ class RealWorld:
     def __init__(self, cluster: str, title: str) -> None:
         self._cluster = embedded.find(cluster)
         self.namespace = Namespace(self._cluster.kubeconfig, title)
-        self.namespace.allow(role("baton-migration"), "baton-migration")
+        for each in ("baton-migration", "baton-stateful-sets"):
+            self.namespace.allow(role(each), each)
         self._orphaned: set[str] = set()
 
     def close(self) -> None:
         self.namespace.delete()
 
     def create(self, kind: str, replicas: int) -> None:
-        self.namespace.create_any(kind, manifest(replicas))
+        self.namespace.create_any(kind, manifest(replicas), **_more(kind))
         self.comes_to_rest()
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
@@ -107,7 +108,8 @@ class RealWorld:
     def apply(self, kind: str, replicas: int) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/foo?fieldManager=kubectl&force=true"
         with contextlib.suppress(ApiException):  # the selector of a ReplicaSet cannot be changed
-            self.namespace._call("PATCH", path, as_kind(kind, manifest(replicas)), "application/apply-patch+yaml")
+            body = as_kind(kind, manifest(replicas), **_more(kind))
+            self.namespace._call("PATCH", path, body, "application/apply-patch+yaml")
 
     def budget(self, spec: Json) -> None:
         self.namespace._call("POST", BUDGETS.format(self.namespace.name), {
@@ -145,6 +147,11 @@ class RealWorld:
     def _patch(self, kind: str, name: str, body: Json) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/{name}"
         self.namespace._call("PATCH", path, body, "application/strategic-merge-patch+json")
+
+
+def _more(kind: str) -> Json:
+    """What a spec of that kind has to have."""
+    return {"serviceName": "foo"} if kind == "StatefulSet" else {}
 
 
 def _is_held(lease: Json) -> bool:

@@ -11,14 +11,16 @@ import typing as t
 
 from builders import rc
 from clusters import Cluster
-from history import Ended, Json
+from history import STEPPED_BY_SERVER, Ended, Json
 from namespace import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
@@ -40,6 +42,10 @@ class Looked(Cluster):
             item["spec"] |= {"strategy": STRATEGY}
             item["status"] = {}
             self.cluster = SimulatedDeployments([item], [])
+        elif kind is Kind.STATEFUL_SET:
+            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
+            item["status"] = {}
+            self.cluster = SimulatedStatefulSets([item])
         else:
             self.cluster = SimulatedCluster([item], kind)
         self.happens = self.settle
@@ -56,10 +62,17 @@ class Looked(Cluster):
             self.cluster.make(moves[0])
             self.looked()
 
+    @property
+    def pods(self) -> list[t.Any]:
+        return list(self.cluster.pods("foo") if self.kind is Kind.STATEFUL_SET else self.controllers_and_pods.pods)
+
     def looked(self) -> None:
-        pods = self.controllers_and_pods.pods
+        pods = self.pods
         self.fewest_ready = min(getattr(self, "fewest_ready", 0), sum(pod.ready for pod in pods))
-        assert all(pod.owner for pod in pods), "a pod without a controller"
+        assert self.kind is Kind.STATEFUL_SET or all(pod.owner for pod in pods), "a pod without a controller"
+
+    def troubled_pods(self, controller: Controller) -> list[Json]:
+        return (self.cluster if self.kind is Kind.STATEFUL_SET else super()).troubled_pods(controller)
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         those = self.cluster if kind in (None, self.kind) else self.controllers_and_pods
@@ -124,9 +137,13 @@ class SimulatedWorld:
         return self._items(kind).get(name)
 
     def pods(self) -> list[tuple[str, str, bool]]:
+        if self.gateway.kind is Kind.STATEFUL_SET:
+            uid = self._items("StatefulSet")["foo"]["metadata"]["uid"]
+            templates = {each["metadata"]["name"]: each["data"]["spec"]["template"] for each in self.gateway.revisions([uid])}
+            return [("foo", templates[pod.revision]["spec"]["containers"][0]["image"], pod.ready) for pod in self.gateway.pods]
         owners = {item["metadata"]["uid"]: item for item in self.gateway.controllers_and_pods.items.values()}
         found = []
-        for pod in self.gateway.controllers_and_pods.pods:
+        for pod in self.gateway.pods:
             item = owners.get(pod.owner)
             image = dict(pod.labels) and item and item["spec"]["template"]["spec"]["containers"][0]["image"]
             of = item and next((each["name"] for each in item["metadata"].get("ownerReferences") or ()), item["metadata"]["name"])
@@ -137,9 +154,14 @@ class SimulatedWorld:
         self._change(kind, name, lambda spec: spec.update(replicas=replicas))
 
     def delete_pod(self, index: int) -> None:
-        pods = self.gateway.controllers_and_pods.pods
-        if pods:
-            del pods[index % len(pods)]
+        pods = self.gateway.pods
+        if not pods:
+            return
+        del pods[index % len(pods)]
+        if self.gateway.kind is Kind.STATEFUL_SET:
+            self.gateway.cluster._pods["foo"] = tuple(pods)
+        else:
+            self.gateway.controllers_and_pods.pods[:] = pods
 
     def edit(self, kind: str, name: str, text: str) -> None:
         env = [{"name": "TEXT", "value": text}]
@@ -148,10 +170,7 @@ class SimulatedWorld:
     def unmark(self, kind: str, name: str) -> None:
         item = copy.deepcopy(self._items(kind)[name])
         item["metadata"].pop("annotations", None)
-        if kind == "Deployment":
-            self.gateway.cluster.items[name] = item
-        else:
-            self.gateway.cluster._store(name, item)
+        self._store(kind, name, item)
 
     def apply(self, kind: str, replicas: int) -> None:
         return
@@ -180,7 +199,10 @@ class SimulatedWorld:
         item = copy.deepcopy(self._items(kind)[name])
         change(item["spec"])
         item["metadata"]["generation"] = item["metadata"].get("generation", 1) + 1
-        if kind == "Deployment":
+        self._store(kind, name, item)
+
+    def _store(self, kind: str, name: str, item: Json) -> None:
+        if kind in STEPPED_BY_SERVER:
             self.gateway.cluster.items[name] = item
         else:
             self.gateway.cluster._store(name, item)

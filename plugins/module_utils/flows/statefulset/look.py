@@ -146,7 +146,7 @@ def _is_confirmed(request: Request, seen: StatefulSetObserved, wanted: Json | No
     is_told = (handover.is_told_to_be_what_became_of(request, base)
                or bool(seen.record and seen.record.request == request.fingerprint
                        and not (seen.record.is_back or seen.is_put_back or request.state.restarts)))
-    if wanted is None or not is_told or same_template(base.template, wanted, request.label_key):
+    if wanted is None or not is_told or not base.is_observed or same_template(base.template, wanted, request.label_key):
         return False
     return is_confirmed(request, base, wanted, cluster, memory, lambda template: trial(request, base, template))
 

@@ -60,6 +60,9 @@ def _forward(request: Request, seen: StatefulSetObserved, primary: StatefulSet) 
         # | yes | - | else | template, pace and record in one patch |
         return _begin(request, seen, primary, wanted, Rollout.UPDATING)
     if not is_it:
+        # | yes | any | the server's controller has not seen it | wait: nothing tells yet whose template it is |
+        if not primary.is_observed:
+            return _progress(primary)
         # | yes | updating | the template of before is there still, or again | as if it had not begun |
         if not record.is_back and seen.is_put_back and record.request == request.fingerprint:
             return _progress(primary) if seen.is_rolling else _begin(request, seen, primary, wanted, Rollout.UPDATING)

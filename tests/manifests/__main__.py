@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--sample", action="store_true", help="few of them, always the same ones")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the generated ones (default: 1)")
     parser.add_argument("--generated", type=int, metavar="N", help=f"how many are generated (default: {GENERATED})")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="each N-th trip from the K-th on; a third is one kind")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="each N-th trip from the K-th on; a fourth is one kind")
     parser.add_argument("--workers", type=int, default=6, metavar="N", help="trips at the same time (default: 6)")
     parser.add_argument("--record", action="store_true", help=f"add a row to {report.DOCUMENT.relative_to(ROOT)}")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only manifests whose names have one of these")
@@ -85,10 +85,10 @@ def chosen(namespace: Namespace, options: argparse.Namespace,
     trips: list[tuple[type[Trip], str, Manifest]] = []
     written = manifests()
     if options.sample:
-        trips += [(Trip, KINDS[index % 3], each) for index, each in enumerate(written[::SAMPLE])]
+        trips += [(Trip, KINDS[index % len(KINDS)], each) for index, each in enumerate(written[::SAMPLE])]
     else:
         trips += [(Trip, kind, each) for each in written for kind in KINDS]
-    trips += [(Refusal, KINDS[index % 3], each) for index, each in enumerate(refused())]
+    trips += [(Refusal, KINDS[index % len(KINDS)], each) for index, each in enumerate(refused())]
     count = GENERATED_IN_SAMPLE if options.sample else GENERATED
     for made in generated.templates(namespace, options.seed, count if options.generated is None else options.generated):
         tally.drawn += 1

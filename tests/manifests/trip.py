@@ -16,7 +16,7 @@ from typing import Any
 
 from corpus import Manifest
 from kubernetes.client.exceptions import ApiException
-from namespace import Namespace, eventually
+from namespace import Namespace, eventually, role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
@@ -24,7 +24,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 Json = dict[str, Any]
 
-KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet")
+#: Those that the definition of an update names: the object stays the same one.
+STAYING = ("Deployment", "StatefulSet")
 REPLICAS = 2
 #: Tells the pods of two trips apart: neither has to wait until the other one's are gone.
 TRIP = "baton.test/trip"
@@ -47,7 +49,8 @@ class Broken(Exception):
 
 
 def prepare(namespace: Namespace) -> None:
-    """What the templates name and pods cannot be made without."""
+    """What the templates name and pods cannot be made without, and what a task must be allowed."""
+    namespace.allow(role("baton-stateful-sets"), "baton-stateful-sets")
     wanted = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value}) for name, value in PRIORITY_CLASSES.items()]
     wanted += [("/apis/node.k8s.io/v1/runtimeclasses", name, {"handler": "sandbox"}) for name in RUNTIME_CLASSES]
     wanted += [(namespace._path("serviceaccounts"), ACCOUNT, {})]
@@ -203,13 +206,15 @@ class Trip:
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
         spec = {"replicas": REPLICAS, "template": template}
-        if with_selector or self.kind == "Deployment":
+        if with_selector or self.kind in STAYING:
             metadata["name"] = self.name
             expressions = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
                 **self.manifest.selector, "matchLabels": {**self.manifest.selector["matchLabels"], TRIP: labels[TRIP]}}
             chosen = {key: value for key, value in labels.items() if key != marks.HASH_LABEL}  # the server's own
             expressions["matchLabels"].pop(marks.HASH_LABEL, None)
             spec["selector"] = chosen if self.kind == "ReplicationController" else expressions
+        if self.kind == "StatefulSet":
+            spec["serviceName"] = self.name
         return {"apiVersion": "v1" if self.kind == "ReplicationController" else "apps/v1", "kind": self.kind,
                 "metadata": metadata, "spec": spec, "status": {}}
 
@@ -283,7 +288,7 @@ def _bare(template: Json, kind: str) -> Json:
 
     A Deployment's own is lost on the way back (with kubectl rollout undo too): the server overwrites it in the ReplicaSets.
     """
-    key = marks.HASH_LABEL if kind == "Deployment" else marks.DEPLOYMENT_LABEL
+    key = {"Deployment": marks.HASH_LABEL, "StatefulSet": marks.POD_REVISION}.get(kind, marks.DEPLOYMENT_LABEL)
     metadata = dict(template["metadata"])
     metadata["labels"] = {label: value for label, value in metadata["labels"].items() if label != key}
     return {**template, "metadata": metadata}

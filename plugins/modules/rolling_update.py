@@ -193,8 +193,8 @@ options:
         (rounded down).
       - V(0) by default. For a Deployment, that default only applies if O(max_surge) is given; otherwise the Deployment's own
         update strategy is used.
-      - For a StatefulSet, percentages are rounded up, and the default is its own C(maxUnavailable), or V(1). More than one pod at a
-        time is only possible where the cluster has the feature gate C(MaxUnavailableStatefulSet).
+      - For a StatefulSet, the default is its own C(maxUnavailable), or V(1). More than one pod at a time is only possible where the
+        cluster has the feature gate C(MaxUnavailableStatefulSet).
     type: str
   min_ready_seconds:
     description:

@@ -171,6 +171,38 @@ def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
     assert namespace.stateful_set()["metadata"]["resourceVersion"] == before and versions(namespace) == ["v1", "v1", "v2!"]
 
 
+def test_a_stuck_one_that_was_scaled_up_comes_back(namespace):
+    """The server makes no pod beyond the one that is not ready."""
+    stuck(namespace, undo=False)
+    namespace.patch_stateful_set({"spec": {"replicas": 5}})
+    back(namespace)
+    assert versions(namespace) == ["v1"] * 5
+
+
+def test_back_where_the_server_was_done_before_the_client_died(namespace):
+    """The status names the new revision as the one of before, then."""
+    namespace.make_stateful_set(3)
+    with pytest.raises(Killed):
+        roll(namespace, kill=dies(1, True))
+    eventually(lambda: versions(namespace) == ["v2"] * 3 and namespace.is_whole(), "the end of the update")
+    result = back(namespace)
+    assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available" and versions(namespace) == ["v1"] * 3
+
+
+def test_with_on_delete_a_pod_below_the_pause_comes_back_as_it_was(namespace):
+    """As long as all were deleted by hand, the status names what they had before that."""
+    before = namespace.make_stateful_set(2, image="myimage:v0", updateStrategy={"type": "OnDelete"})
+    set_image(namespace, "myimage:v1")
+    for name in ("foo-0", "foo-1"):
+        namespace.remove(name, "pods")
+    eventually(lambda: versions(namespace) == ["v1"] * 2 and namespace.is_whole(), "pods of v1")
+    roll(namespace, pause_at="1")
+    namespace.remove("foo-0", "pods")
+    eventually(lambda: versions(namespace) == ["v1", "v2"], "foo-0 again")
+    roll(namespace)
+    assert versions(namespace) == ["v2"] * 2 and strategy(namespace) == before["spec"]["updateStrategy"]
+
+
 # Interrupted, and other hands
 
 

@@ -179,8 +179,8 @@ def _replace_stuck(seen: StatefulSetObserved, primary: StatefulSet) -> Decision 
     first = next((pod for pod in seen.troubled if not pod.is_ready), None)
     if first not in seen.stuck or first is None:
         return None
-    lower = set(range(primary.start, first.number))
-    if seen.live is None or not lower <= seen.live or any(pod.is_going and pod.number < first.number for pod in seen.troubled):
+    lower = sum(primary.start <= number < first.number for number in seen.live or ())
+    if lower < first.number - primary.start or any(pod.is_going and pod.number < first.number for pod in seen.troubled):
         return _progress(primary)
     write = Delete(first.name, {"uid": first.uid, "resourceVersion": first.resource_version}, "Pod")
     return Step(Action.DELETE, first.name, write,

@@ -384,6 +384,18 @@ def test_a_pod_of_somebody_else_with_the_same_labels_is_no_obstacle(monkeypatch)
     assert versions(it) == ["v1"] * 4
 
 
+def test_a_number_that_is_huge_takes_no_memory(monkeypatch):
+    it = stuck(1)
+    own = it.troubled_pods
+
+    def renamed(controller):
+        (item,) = own(controller)
+        return [{**item, "metadata": {**item["metadata"], "name": "foo-9999999999"}}]
+
+    monkeypatch.setattr(it, "troubled_pods", renamed)
+    assert isinstance(decide(BACK, it), Wait)
+
+
 def by_hand(it, *numbers):
     """Somebody deletes those pods of one with OnDelete."""
     it._pods["foo"] = tuple(pod for pod in it.pods("foo") if pod.number not in numbers)

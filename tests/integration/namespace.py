@@ -58,6 +58,8 @@ class Namespace:
         #: The administrator's, for set-up and observer.
         self.admin_kubeconfig = kubeconfig
         self.client = kubernetes.config.new_client_from_config(kubeconfig)
+        # At each call it would read the environment, in which pytest notes the test of the moment: in a thread, a KeyError.
+        self.client.configuration.refresh_api_key_hook = None
         self.core = kubernetes.client.CoreV1Api(self.client)
         title = re.sub(r"[^a-z0-9]+", "-", title.lower().removeprefix("test_"))[:40].strip("-")
         created = self.core.create_namespace({"metadata": {"generateName": f"{title}-"}})

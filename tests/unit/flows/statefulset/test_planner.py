@@ -36,8 +36,9 @@ CANARY = asked(image="myimage:v2", pause_at="1")
 BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
 
 
-def cluster(replicas=3, strategy=STRATEGY, **spec):
+def cluster(replicas=3, strategy=None, **spec):
     """One with foo in it, whose pods are all there."""
+    strategy = strategy or STRATEGY
     item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "foo"}}, "template": template(),
                      "updateStrategy": strategy, **spec}}

@@ -25,7 +25,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks impor
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, Patch, Step, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, Done, Patch, Step, Wait
 
 Json = dict[str, t.Any]
 
@@ -152,3 +152,21 @@ def _marks(partner: str, goal: int, desired: int, changes: t.Mapping[str, str | 
     marks = {PARTNER: partner, PARTNER_UID: f"uid of {partner}", DESIRED: str(goal),
              ORIGINAL: str(desired), **changes}
     return {key: mark for key, mark in marks.items() if mark is not None}
+
+
+def carried_out(decide: t.Callable[..., Decision], request: Request, it: t.Any, *, until: str = "end", **facts: t.Any) -> list[str]:
+    """Let a client do all that it wants to on a simulated cluster; the actions that it took."""
+    actions: list[str] = []
+    while not isinstance(decision := decide(request, it, **facts), Done):
+        assert len(actions) < 20, actions
+        if isinstance(decision, Wait):
+            assert it.moves(), f"waits for ever: {decision}"
+            it.settle()
+            continue
+        assert it.write(decision.write)
+        actions.append(str(decision.action))
+        if decision.is_last or decision.action == until:
+            if decision.is_last:
+                it.settle()
+            break
+    return actions

@@ -26,6 +26,19 @@ def is_wanted(request: Request, primary: SteppedByServer, wanted: Json) -> bool:
     return not request.state.restarts and same_template(primary.template, wanted, request.label_key)
 
 
+def pauses(request: Request, primary: SteppedByServer) -> bool:
+    """Whether the task ends with some pods of either template."""
+    return request.pause_at is not None and not request.undoes and primary.replicas > 0
+
+
+def already(request: Request, primary: SteppedByServer, number: int | None) -> str:
+    """What there is to say where nothing is to be done; number is that of its present template."""
+    if request.revision is None:
+        return f"{primary.name} already has the wanted template"
+    return (f"{primary.name} already has the template of revision {request.to_revision}" if number == request.to_revision else
+            f"{primary.name} is already rolled back to revision {request.to_revision}")
+
+
 def digest(primary: SteppedByServer, template: Json | None = None) -> str:
     """A hash of its template, or of the one that it is to get, for the record."""
     return identity.digest(without_label(primary.template if template is None else template, primary.kind.server_label))

@@ -22,6 +22,13 @@ def merged(request: Request, base: Controller) -> Merge:
     return Merge(base.name, {"spec": {"template": merged_as_written(request.template)}}, base.kind)
 
 
+def changed_in_place(request: Request, base: Controller) -> Merge | Patch:
+    """The write that shows the wanted template where the object stays the same one; a definition is one for it."""
+    if request.definition is None:
+        return merged(request, base)
+    return Patch(base.name, (put("/spec/template", request.definition["spec"]["template"]),), base.kind)
+
+
 def wanted_template(request: Request, base: Controller, cluster: Cluster, memory: Memory,
                     dry_run_of: t.Callable[[Request, Controller], Patch | Merge | Create]) -> Json:
     """Where only the API server can tell it, it is asked once for each template that a change is applied to. Raises RolloutError.

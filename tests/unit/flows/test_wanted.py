@@ -12,9 +12,9 @@ from builders import UPDATE, ended, rc, rs, template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment import look
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.look import dry_run_of
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.wanted import changed_in_place
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Deployment
@@ -56,7 +56,7 @@ def test_two_ports_of_one_number_are_not_merged_into_one():
     ports = [{"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53, "protocol": "TCP"}]
     partial = {"spec": {"containers": [{"name": "web", "ports": ports}]}}
 
-    write = look.dry_run_of(Request("foo", template=partial, kind=Kind.DEPLOYMENT), Deployment.from_api(rs()))
+    write = changed_in_place(Request("foo", template=partial, kind=Kind.DEPLOYMENT), Deployment.from_api(rs()))
 
     (container,) = write.patch["spec"]["template"]["spec"]["containers"]
     assert container == {"name": "web", "ports": [{"$patch": "replace"}, *ports]}
@@ -69,7 +69,7 @@ def test_a_definition_without_labels_has_none():
 
 
 def test_a_deployment_that_is_there_gets_the_template_of_its_definition():
-    write = look.dry_run_of(Request("foo", definition=DEFINITION, kind=Kind.DEPLOYMENT), Deployment.from_api(rs()))
+    write = changed_in_place(Request("foo", definition=DEFINITION, kind=Kind.DEPLOYMENT), Deployment.from_api(rs()))
 
     assert write == Patch("foo", (put("/spec/template", template()),), Kind.DEPLOYMENT)
 

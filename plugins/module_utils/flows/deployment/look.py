@@ -14,12 +14,12 @@ from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller, Deployment, Observed
 from ...model.request import Request
-from ...model.steps import Action, Decision, Merge, Patch, Step, put
+from ...model.steps import Action, Decision, Patch, Step
 from ...model.template import same_template
 from .. import autoscaler, handover
 from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
-from ..wanted import is_confirmed, merged, trial, wanted_template
+from ..wanted import changed_in_place, is_confirmed, trial, wanted_template
 from .find import DeploymentObserved, find
 from .planner import fenceposts, plan, resolved
 
@@ -44,7 +44,7 @@ class DeploymentFlow(Flow):
         base = seen.primary
         if base is None:
             return seen
-        wanted = None if request.undoes else wanted_template(request, base, cluster, memory, dry_run_of)
+        wanted = None if request.undoes else wanted_template(request, base, cluster, memory, changed_in_place)
         return dataclasses.replace(
             seen, wanted=wanted, is_confirmed=_is_confirmed(request, seen, wanted, cluster, memory), now=memory.now, who=memory.who,
             autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
@@ -93,13 +93,6 @@ class DeploymentFlow(Flow):
         sizes = {it.uid: it.replicas for it in t.cast(DeploymentObserved, before).sets} if before.primary else {}
         return tuple(Step(Action.SCALE, it.name, Patch(it.name, (), it.kind), sizes.get(it.uid, 0), it.replicas)
                      for it in t.cast(DeploymentObserved, now).sets if it.replicas != sizes.get(it.uid, 0))
-
-
-def dry_run_of(request: Request, base: Controller) -> Merge | Patch:
-    """The write that shows the wanted template; a definition is one for the Deployment that is there."""
-    if request.definition is None:
-        return merged(request, base)
-    return Patch(base.name, (put("/spec/template", request.definition["spec"]["template"]),), base.kind)
 
 
 def _is_confirmed(request: Request, seen: DeploymentObserved, wanted: Json | None, cluster: Cluster, memory: Memory) -> bool:

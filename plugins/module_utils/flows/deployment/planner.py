@@ -75,7 +75,7 @@ def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) ->
         # | yes | - | all pods asked for have the wanted template | done, unchanged |
         has_it = same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, seen, primary)
         if has_it and seen.is_rolled_out:
-            return Done(_already(request, seen, primary))
+            return Done(recorded.already(request, primary, revision_of(seen.successor) if seen.successor else None))
         # | yes | - | somebody has paused it | error |
         if primary.settings["paused"]:
             raise RolloutError("it is paused, and not by this collection", where=request.where,
@@ -150,7 +150,7 @@ def _go_on(request: Request, seen: DeploymentObserved, primary: Deployment, reco
     if pace != primary.settings:
         write = recorded.patch(primary, record.text, pace)
         return Step(Action.PACE, primary.name, write, before=_told(primary.settings), after=_told(pace))
-    if not _pauses(request, primary):
+    if not recorded.pauses(request, primary):
         return None if _is_complete(seen, primary) else _progress(seen, primary)
     # | yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |
     new, target = seen.successor, _size_of_pause(request, primary)
@@ -196,7 +196,7 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, usual
     if request.gives_strategy:
         _refuse_recreate(request, usual, "max_surge and max_unavailable")
     most, missing = _fenceposts(request, seen, usual, primary.replicas)
-    if not _pauses(request, primary):
+    if not recorded.pauses(request, primary):
         strategy = _strategy(request, seen, usual, primary.replicas)
         return usual if strategy == usual["strategy"] else {**usual, "strategy": strategy, "progressDeadlineSeconds": IN_UPDATE}
     _refuse_recreate(request, usual, "pause_at")
@@ -218,10 +218,6 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, usual
     # The user's own `kubectl rollout resume` of a pause changes nothing but this flag.
     return {"paused": primary.settings["paused"] if is_there else None, "minReadySeconds": NEVER,
             "progressDeadlineSeconds": IN_UPDATE, "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
-
-
-def _pauses(request: Request, primary: Deployment) -> bool:
-    return request.pause_at is not None and not request.undoes and primary.replicas > 0
 
 
 def _size_of_pause(request: Request, primary: Deployment) -> int:
@@ -327,14 +323,6 @@ def _progress(seen: DeploymentObserved, primary: Deployment) -> Wait:
 
 def _name_of(it: Controller | None) -> str:
     return it.name if it else ""
-
-
-def _already(request: Request, seen: DeploymentObserved, primary: Deployment) -> str:
-    if request.revision is None:
-        return f"{primary.name} already has the wanted template"
-    is_its_number = seen.successor and revision_of(seen.successor) == request.to_revision
-    return (f"{primary.name} already has the template of revision {request.to_revision}" if is_its_number else
-            f"{primary.name} is already rolled back to revision {request.to_revision}")
 
 
 # Errors

@@ -14,12 +14,12 @@ from ...model.fields import Json, mapping, objects, text
 from ...model.kinds import Kind
 from ...model.observed import Controller, Observed, StatefulSet
 from ...model.request import Request
-from ...model.steps import Decision, Merge, Patch, put
+from ...model.steps import Decision
 from ...model.template import images_of, same_template
 from .. import autoscaler, handover, refusals
 from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
-from ..wanted import is_confirmed, merged, trial, wanted_template
+from ..wanted import changed_in_place, is_confirmed, trial, wanted_template
 from .find import StatefulSetObserved, StatefulSetPod, find, number_of
 from .planner import missing, plan, resolved
 
@@ -63,7 +63,7 @@ class StatefulSetFlow(Flow):
             if revisions is None and request.undoes:
                 raise refusals.unreadable_history(request)
             seen = find(base, revisions or ())
-        wanted = None if request.undoes else wanted_template(request, base, cluster, memory, dry_run_of)
+        wanted = None if request.undoes else wanted_template(request, base, cluster, memory, changed_in_place)
         return dataclasses.replace(
             _with_pods(request, seen, cluster), wanted=wanted, is_confirmed=_is_confirmed(request, seen, wanted, cluster, memory),
             now=memory.now, who=memory.who, autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
@@ -110,13 +110,6 @@ class StatefulSetFlow(Flow):
         if primary is None or memory.seen.in_progress:
             return []
         return [*_of_strategy(request, primary), *_of_claims(request, primary), *_of_readiness(memory.seen, primary)]
-
-
-def dry_run_of(request: Request, base: Controller) -> Merge | Patch:
-    """The write that shows the wanted template; a definition is one for the StatefulSet that is there."""
-    if request.definition is None:
-        return merged(request, base)
-    return Patch(base.name, (put("/spec/template", request.definition["spec"]["template"]),), base.kind)
 
 
 def _revisions(primary: Controller, cluster: Cluster, memory: Memory) -> list[Json] | None:

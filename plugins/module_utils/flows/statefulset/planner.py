@@ -53,7 +53,7 @@ def _forward(request: Request, seen: StatefulSetObserved, primary: StatefulSet) 
         has_it = same_template(primary.template, wanted, request.label_key) or handover.is_what_became_of(request, seen, primary)
         # | yes | - | all pods have the wanted template | done, unchanged |
         if has_it and seen.is_all_new:
-            return Done(_already(request, seen, primary))
+            return Done(recorded.already(request, primary, seen.present.number if seen.present else None))
         # | yes | - | it has the wanted template, and its pods get it | wait |
         if has_it and primary.settings == _pace(request, seen, primary, is_under_way=True):
             return _progress(primary)
@@ -122,7 +122,7 @@ def _begin(request: Request, seen: StatefulSetObserved, primary: StatefulSet, wa
     # | yes | - | pause_at, OnDelete, and the status is of before its pods were deleted by hand | pace: by the server, and wait |
     # A pod that keeps its template is made anew from the revision that the status names.
     is_stale = not (has_it or primary.is_replaced_by_server or primary.current_revision == primary.update_revision)
-    if is_stale and _pauses(request, primary):
+    if is_stale and recorded.pauses(request, primary):
         return _catch_up(request, seen, primary, usual, fingerprint)
     record = Rollout(outcome, primary.images, images, seen.now, left, 0, *recorded.changed(usual, pace), fingerprint,
                      recorded.digest(primary, wanted), request.to_revision)
@@ -144,7 +144,7 @@ def _go_on(request: Request, seen: StatefulSetObserved, primary: StatefulSet, re
     # | yes | rolling back | pods that are not ready have another template | delete the one with the lowest number |
     if request.state.undoes and (step := _replace_stuck(seen, primary)):
         return step
-    if not _pauses(request, primary):
+    if not recorded.pauses(request, primary):
         return None if seen.is_all_new else _progress(primary)
     # | yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |
     new = primary.replicas - min(primary.replicas, primary.partition)
@@ -225,7 +225,7 @@ def _pace(request: Request, seen: StatefulSetObserved, primary: StatefulSet, *, 
 
 def _partition(request: Request, primary: StatefulSet, is_under_way: bool) -> int:
     """How many pods keep the template of before; those that are new already stay so."""
-    if not _pauses(request, primary) or request.pause_at is None:
+    if not recorded.pauses(request, primary) or request.pause_at is None:
         return 0
     already = min(primary.updated, primary.replicas - primary.partition) if is_under_way else 0  # others may be anywhere
     return max(0, primary.replicas - max(request.pause_at.of(primary.replicas, round_up=True), already))
@@ -238,10 +238,6 @@ def missing(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -
     if request.gives_strategy:
         most = max(1, request.max_unavailable.of(primary.replicas, round_up=False))
     return budgets.kept(seen.budgets, primary.replicas, most if "maxUnavailable" in primary.numbers else 1)
-
-
-def _pauses(request: Request, primary: StatefulSet) -> bool:
-    return request.pause_at is not None and not request.undoes and primary.replicas > 0
 
 
 def _told(settings: Json, primary: StatefulSet) -> str:
@@ -269,14 +265,6 @@ def _is_as_begun(request: Request, seen: StatefulSetObserved, primary: StatefulS
 
 def _progress(primary: StatefulSet) -> Wait:
     return Wait(f"{primary.name} {primary.updated}/{primary.replicas} updated, {primary.available} available")
-
-
-def _already(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -> str:
-    if request.revision is None:
-        return f"{primary.name} already has the wanted template"
-    is_its_number = seen.present and seen.present.number == request.to_revision
-    return (f"{primary.name} already has the template of revision {request.to_revision}" if is_its_number else
-            f"{primary.name} is already rolled back to revision {request.to_revision}")
 
 
 def resolved(request: Request, primary: StatefulSet, history: t.Sequence[Revision]) -> Request:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import pytest
-from builders import NOW, assumed, plan, template
+from builders import NOW, assumed, carried_out, plan, template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -56,20 +57,7 @@ def decide(request, it, **facts):
     return plan(request, dataclasses.replace(seen, wanted=wanted, now=NOW))
 
 
-def go(request, it, *, until="end", **facts):
-    """Let a client do all that it wants to; the actions that it took."""
-    actions = []
-    while not isinstance(decision := decide(request, it, **facts), Done):
-        if isinstance(decision, Wait):
-            assert it.moves(), f"waits for ever: {decision}"
-            it.settle()
-            continue
-        assert it.write(decision.write)
-        actions.append(str(decision.action))
-        if decision.is_last or decision.action == until:
-            it.settle() if decision.is_last else None
-            break
-    return actions
+go = functools.partial(carried_out, decide)
 
 
 def primary(it):

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import pytest
-from builders import NOW, assumed, template
+from builders import NOW, assumed, carried_out, template
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,21 +54,7 @@ def decide(request, it, **facts):
     return flow.plan(request, dataclasses.replace(flow.observe(request, it, memory), **facts))
 
 
-def go(request, it, *, until="end", **facts):
-    """Let a client do all that it wants to; the actions that it took."""
-    actions = []
-    while not isinstance(decision := decide(request, it, **facts), Done):
-        assert len(actions) < 20, actions
-        if isinstance(decision, Wait):
-            assert it.moves(), f"waits for ever: {decision}"
-            it.settle()
-            continue
-        assert it.write(decision.write)
-        actions.append(str(decision.action))
-        if decision.is_last or decision.action == until:
-            it.settle() if decision.is_last else None
-            break
-    return actions
+go = functools.partial(carried_out, decide)
 
 
 def primary(it):

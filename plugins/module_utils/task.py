@@ -36,7 +36,7 @@ from .run.clock import Clock
 #: The options of the modules rolling_update and rolling_update_info.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
-    {option: options.ARGUMENT_SPEC[option] for option in ("name", "names", "label_selectors", "namespace", "kind")},
+    {option: options.ARGUMENT_SPEC[option] for option in ("name", "names", "label_selectors", "namespace", "kind", "kinds")},
     pods=dict(type="bool", default=False))
 
 
@@ -95,27 +95,46 @@ def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json
     params = {**params, "connection": connection.to_type(params, os.environ)}
     many = fleet.Fleet.from_params(params)
     # What is wrong is said before anything is asked.
-    wish = request_from({**params, "name": params.get("name") or "any"})
-    clock = Clock()
-    flow = choose(wish)
-    with contextlib.closing(_gateway(params, wish, flow, watches_pods=many is None)) as gateway:
-        requests = many.requests(params, gateway) if many else []
-        if only_look:
-            result = fleet.look(flow, many, requests, gateway, clock) if many else driver.look(flow, wish, gateway, clock)
-        elif check_mode:
-            result = fleet.simulate(flow, many, requests, gateway, clock) if many else driver.simulate(flow, wish, gateway)
-        else:
-            with Caller() as it:
-                result = (fleet.run(flow, many, requests, gateway, clock, it.say, it.reason_to_stop) if many
-                          else driver.run(flow, wish, gateway, clock, it.say, it.reason_to_stop))
+    wishes = [request_from({**params, "name": params.get("name") or "any", "kind": kind})
+              for kind in (many.kinds if many else [params.get("kind")])]
+    with contextlib.ExitStack() as stack:
+        groups = {wish.kind: _group(params, wish, stack, watches_pods=many is None) for wish in wishes}
+        result = (_roll_many(many, groups, params, check_mode, only_look) if many else
+                  _roll(wishes[0], *groups[wishes[0].kind], check_mode, only_look))
     if result and not diff:
         del result["diff"]
     return result
 
 
+def _roll(wish: Request, flow: Flow, gateway: KubernetesGateway, check_mode: bool, only_look: bool) -> Json | None:
+    if only_look:
+        return driver.look(flow, wish, gateway, Clock())
+    if check_mode:
+        return driver.simulate(flow, wish, gateway)
+    with Caller() as it:
+        return driver.run(flow, wish, gateway, Clock(), it.say, it.reason_to_stop)
+
+
+def _roll_many(many: fleet.Fleet, groups: fleet.Groups, params: Json, check_mode: bool, only_look: bool) -> Json | None:
+    requests = many.requests(params, groups)
+    if only_look or check_mode:
+        return (fleet.look if only_look else fleet.simulate)(many, requests, groups, Clock())
+    with Caller() as it:
+        return fleet.run(many, requests, groups, Clock(), it.say, it.reason_to_stop)
+
+
+def _group(params: Json, wish: Request, stack: contextlib.ExitStack, watches_pods: bool = True) -> fleet.Group:
+    """What is closed with the stack."""
+    flow = choose(wish)
+    return fleet.Group(flow, stack.enter_context(contextlib.closing(_gateway(params, wish, flow, watches_pods))))
+
+
 def info(params: Json) -> Json:
     """Carry out the task of the module rolling_update_info. Raises RolloutError."""
-    rollouts = _info(params)
+    kinds = params.get("kinds") or [params.get("kind")]
+    if params.get("kinds") and (named := [option for option in ("kind", "name", "names") if params.get(option)]):
+        raise RolloutError(f"kinds cannot be combined with {named[0]}: give only one of them")
+    rollouts = [each for kind in dict.fromkeys(kinds) for each in _info({**params, "kind": kind})]
     if not rollouts and (kind := _only_kind(params)):
         rollouts = _info({**params, "kind": kind})
     return {"changed": False, "rollouts": rollouts}
@@ -170,8 +189,8 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
             standing = flow.standing(request, seen)
             resume, rollback = flow.commands(request, seen)
             pods = {"pods": _pods(gateway, standing)} if params.get("pods") else {}
-            rollouts.append({"name": each, **report.rollout(standing), "resume_command": resume, "rollback_command": rollback,
-                             "history": report.history(past), **pods})
+            rollouts.append({"name": each, "kind": str(wish.kind), **report.rollout(standing), "resume_command": resume,
+                             "rollback_command": rollback, "history": report.history(past), **pods})
     return rollouts
 
 

@@ -43,8 +43,8 @@ options:
     elements: str
   label_selectors:
     description:
-      - Label selectors in the syntax of C(kubectl -l). Every controller of O(kind) in O(namespace) that matches all of them is
-        rolled.
+      - Label selectors in the syntax of C(kubectl -l). Every controller of O(kind), or of one of O(kinds), in O(namespace) that
+        matches all of them is rolled.
       - With O(image) but no O(container), controllers that do not run an image from the same repository are skipped. With
         O(state=rolled_back), controllers that have no update in progress are skipped.
     type: list
@@ -67,7 +67,7 @@ options:
     description:
       - Key of an annotation that gives each controller its place in the order, with O(names) or O(label_selectors). Controllers
         whose value is a number come first, then those with any other text, then those without the annotation. Ties are in the
-        order of O(names), or sorted by name.
+        order of O(names), or sorted by O(kinds) and name.
       - This is the order in which controllers are started. Unless O(concurrency) is 1, one may start before the previous one has
         finished.
     type: str
@@ -93,6 +93,14 @@ options:
       - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that before it has ended, with
         O(state=rolled_back) only.
     type: str
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
+  kinds:
+    description:
+      - Several kinds to choose from by O(label_selectors), instead of O(kind). The controllers of the first kind are started first,
+        unless O(order_annotation) says otherwise.
+      - ReplicaSets that belong to a Deployment are left out. An option that cannot be used with one of the kinds is refused.
+    type: list
+    elements: str
     choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
   state:
     description:
@@ -387,6 +395,14 @@ EXAMPLES = r"""
     concurrency: 10
     max_failures: "2"
 
+- name: Roll whatever runs an image from this repository, of three kinds, in one task
+  baton.kubernetes.rolling_update:
+    label_selectors:
+      - tier=backend
+    kinds: [StatefulSet, Deployment, ReplicationController]
+    namespace: shop
+    image: registry.example.com/shop/base:v2
+
 - name: Replace a controller with another one, as kubectl rolling-update -f did
   baton.kubernetes.rolling_update:
     name: foo-v1
@@ -627,6 +643,9 @@ results:
   contains:
     name:
       description: Name of the controller.
+      type: str
+    kind:
+      description: Kind of the controller.
       type: str
     changed:
       description: Whether anything was changed for this controller.

@@ -56,6 +56,12 @@ options:
         other object that has it.
     type: str
     choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
+  kinds:
+    description:
+      - Several kinds to report on, one after the other, instead of O(kind). Cannot be combined with O(name) or O(names).
+    type: list
+    elements: str
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
 seealso:
   - module: baton.kubernetes.rolling_update
 """
@@ -74,13 +80,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 rollouts:
-  description: One entry for each controller, sorted by name. Empty if there is no such controller.
+  description: One entry for each controller, sorted by O(kinds) and name. Empty if there is no such controller.
   returned: success
   type: list
   elements: dict
   contains:
     name:
       description: Name of the controller.
+      type: str
+    kind:
+      description: Kind of the controller.
       type: str
     phase:
       description: V(complete) if no update is in progress; V(taking_over) during the handover.

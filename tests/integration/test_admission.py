@@ -90,7 +90,8 @@ def test_an_admission_that_changes_the_template_of_what_is_created_only(namespac
 
     with mutates(namespace, TO_MIRROR, ["CREATE"]):
         assert namespace.roll(**wish)["changed"]
-        before = namespace.rc()
+        before = eventually(lambda: (it := namespace.rc())["status"]["observedGeneration"] == it["metadata"]["generation"] and it,
+                            "a status of its last change")
         again = namespace.roll(**wish)
 
     assert not again["changed"] and namespace.rc() == before and namespace.rcs() == ["foo"]

@@ -320,7 +320,7 @@ def play(namespace, environment, tmp_path, given):
     with Spy(temp, sorted({line for way in given.values() for secret in way.secrets for line in secret.splitlines()})) as spy:
         process = subprocess.run(["ansible-playbook", "-vvvv", "--diff", str(file)],
                                  env={"ANSIBLE_PIPELINING": "1", **environment, **places},
-                                 capture_output=True, text=True, timeout=240, check=False)
+                                 capture_output=True, text=True, timeout=600, check=False)
     output = process.stdout + process.stderr
     assert "Traceback" not in output
     secrets = [*spy.secrets, *(argument.encode() for way in given.values() for argument in way.arguments)]

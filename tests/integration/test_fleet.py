@@ -11,11 +11,12 @@ import subprocess
 import time
 
 import pytest
-from namespace import eventually, manifest
+from namespace import eventually, manifest, role
 from plays import ad_hoc, rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
@@ -44,7 +45,8 @@ def test_all_at_once_with_one_watch(namespace):
     gateway._pods._watches = False
 
     with namespace.observer() as observer:
-        result = fleet.run(choose(Request("foo")), many, many.requests(params, gateway), gateway, Clock())
+        groups = {Kind.REPLICATION_CONTROLLER: fleet.Group(choose(Request("foo")), gateway)}
+        result = fleet.run(many, many.requests(params, groups), groups, Clock())
     gateway.close()
 
     assert set(images(namespace).values()) == {"myimage:v2"} and namespace.rcs() == NAMES
@@ -70,6 +72,42 @@ def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environmen
     assert own == (set(NAMES[:4]) if kind == "ReplicaSet" else set())
     assert [each["changed"] for each in results] == [True, False]
     assert results[0]["msg"] == "4 of 4 controllers are as requested (4 changed)"
+
+
+def test_several_kinds_of_one_name_in_one_task(namespace, ansible_environment):
+    """In the order of the kinds; what belongs to the Deployment is its own business."""
+    namespace.allow(role("baton-stateful-sets"), "stateful-sets")
+    kinds = ["StatefulSet", "Deployment", "ReplicationController", "ReplicaSet"]
+    for kind in kinds[:3]:
+        body = manifest(2, "myimage:v1", "shop", labels={"tier": "backend"})
+        body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": kind, "tier": "backend"}
+        namespace.create_any(kind, body, **({"serviceName": "shop"} if kind == "StatefulSet" else {}))
+    eventually(lambda: sum("True" in str(pod["status"].get("conditions")) for pod in namespace.pods()) == 6, "six pods")
+    options = {"label_selectors": ["tier=backend"], "kinds": kinds, "image": "myimage:v2", "concurrency": 2}
+
+    planned = json.loads(subprocess.run([*ad_hoc(namespace, **options), "--check"], env=ansible_environment, capture_output=True,
+                                        text=True, timeout=300, check=True).stdout.partition("=>")[2])
+    result, lines = rolled(namespace, ansible_environment, **options)
+    again, _lines = rolled(namespace, ansible_environment, **options)
+
+    for each in (planned, result):
+        assert [(it["kind"], it["name"], it["changed"]) for it in each["results"]] == [(kind, "shop", True) for kind in kinds[:3]]
+    assert result["msg"] == "3 of 3 controllers are as requested (3 changed)" and not again["changed"]
+    assert all(f"localhost | {kind} shop: " in lines for kind in kinds[:3])
+    assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+
+
+def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_environment):
+    for kind in ("Deployment", "ReplicationController"):
+        namespace.create_any(kind, manifest(1, "myimage:v1", kind.lower(), labels={"tier": "backend"}))
+    namespace.until_available("replicationcontroller", 1)
+    namespace.patch("replicationcontroller", {"spec": {"template": {"spec": {"priorityClassName": "not-there"}}}})
+
+    result, _lines = rolled(namespace, ansible_environment, succeeds=False, failure_grace=0, label_selectors=["tier=backend"],
+                            kinds=["Deployment", "ReplicationController"], image="myimage:v2")
+
+    assert "1 of 2 controllers failed (ReplicationController replicationcontroller)" in result["msg"]
+    assert {each["kind"]: each["failed"] for each in result["results"]} == {"Deployment": False, "ReplicationController": True}
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
@@ -126,6 +164,9 @@ def test_in_check_mode_nothing_changes(namespace, ansible_environment):
 @pytest.mark.parametrize("options, sentence", [
     ({"names": ["foo"], "name": "foo"}, "give exactly one of name, names and label_selectors (given: name and names)"),
     ({"label_selectors": ["app=nobody"]}, "no ReplicationController matches app=nobody"),
+    ({"label_selectors": ["app=nobody"], "kinds": ["Deployment", "ReplicaSet"]}, "no Deployment or ReplicaSet matches app=nobody"),
+    ({"label_selectors": ["app=nobody"], "kinds": ["Deployment", "StatefulSet"], "max_surge": "1"},
+     "max_surge cannot be used with kind=StatefulSet"),
     ({"label_selectors": ["no selector!"]}, "unable to parse requirement"),
     ({"names": ["not-there"]}, "there is no such ReplicationController"),
     ({"names": ["Not A Name"]}, "is not a valid object name"),

@@ -88,7 +88,7 @@ def test_a_failure_tells_the_cause_and_what_the_cluster_says_is_only_text(namesp
 
     assert not list(page.iter(f"{HTML}script")) and "".join(page.itertext()).count(image) > 2
     ((reason, pods, pod, _message),) = table(page, "Why the pods of foo")
-    assert reason in ("ErrImagePull", "ImagePullBackOff") and pods == "1" and pod.startswith("foo-")
+    assert reason in ("ErrImagePull", "ImagePullBackOff", "InvalidImageName") and pods == "1" and pod.startswith("foo-")
     assert table(page, "Sizes of foo")[-1][2:] == ["2", "2", "–", "–"], "it was rolled back"
 
 

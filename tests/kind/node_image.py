@@ -25,8 +25,9 @@ KUBERNETES = binaries.release(binaries.NEWEST)
 NAME = f"baton/node:{KUBERNETES}"
 PROGRAMS = ("etcd", *binaries.CONTROL_PLANE, "kubelet", "kubeadm", "kubectl", "web", "kind")
 
-WEB = ["library/nginx:1.28-alpine", "library/nginx:1.29-alpine", "library/myimage:by-hand",
-       *(f"{name}:v{number}" for number in range(1, 10) for name in (
+WEB = ["registry.example.com/shop:v2",
+       *(f"docker.io/library/{name}" for name in ("nginx:1.28-alpine", "nginx:1.29-alpine", "myimage:by-hand", "myimage:evil")),
+       *(f"docker.io/{name}:v{number}" for number in range(1, 10) for name in (
            "library/evil", "library/myimage", "library/other", "library/payments", "library/setup", "mirror/myimage"))]
 """What tests and scenarios name, and a registry would have: the web server of the real node."""
 
@@ -75,7 +76,7 @@ def _images(programs: dict[str, Path], files: Path) -> dict[str, bytes]:
     names = {Path(image.partition(":")[0]).name: image for image in listed}
     (sandbox,) = re.findall(r'sandbox_image = "(.*)"', (files / "etc/containerd/config.toml").read_text("utf-8"))
     web = [Image(sandbox, ["/web", "pause"]),
-           *(Image(f"docker.io/{name}", ["/web"], {"VERSION": name.rpartition(":")[2]}) for name in WEB)]
+           *(Image(name, ["/web"], {"VERSION": name.rpartition(":")[2]}) for name in WEB)]
     return {"web": archive(programs["web"], web)} | {
         name: archive(programs[name], [Image(names[name], [f"/{name}"], {"PATH": "/"})])
         for name in ("etcd", *binaries.CONTROL_PLANE)}

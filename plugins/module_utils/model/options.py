@@ -31,6 +31,7 @@ ARGUMENT_SPEC: Json = dict(
     order_annotation=dict(type="str"),
     namespace=dict(type="str", default=Request.namespace),
     kind=dict(type="str", choices=[str(kind) for kind in ROLLED]),
+    kinds=dict(type="list", elements="str", choices=[str(kind) for kind in ROLLED]),
     next_name=dict(type="str"),
     image=dict(type="str"),
     container=dict(type="str"),

@@ -25,6 +25,7 @@ from ..model import marks
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.identity import digest
+from ..model.kinds import Kind
 from ..model.observed import Controller
 from ..model.options import CONCURRENCY, MAX_FAILURES, request_from, size
 from ..model.request import Request
@@ -44,6 +45,16 @@ INTERVALS = Intervals(renew=7.0, look_at_pods=5.0, events=20.0, joins_events=Tru
 SOME = 5
 
 
+class Group(t.NamedTuple):
+    """The controllers of one kind: the way they are rolled, and where they are."""
+
+    flow: Flow
+    gateway: KubernetesGateway
+
+
+Groups: t.TypeAlias = t.Mapping[Kind, Group]
+
+
 @dataclasses.dataclass(frozen=True)
 class Fleet:
     """Which controllers a task is for, and how they are rolled together."""
@@ -58,6 +69,8 @@ class Fleet:
     max_failures: Size
     #: Annotation whose value is the place in the order, or None.
     order_annotation: str | None
+    #: The kinds that are chosen from, in the order in which they are begun.
+    kinds: tuple[Kind, ...]
 
     @classmethod
     def from_params(cls, params: Json) -> Fleet | None:
@@ -68,6 +81,11 @@ class Fleet:
         given = [option for option in ("name", "names", "label_selectors") if params.get(option)]
         if len(given) != 1:
             raise RolloutError(f"give exactly one of name, names and label_selectors (given: {' and '.join(given) or 'none'})")
+        if params.get("kinds"):
+            if params.get("kind"):
+                raise RolloutError("kind and kinds cannot be combined: give only one of them")
+            if given != ["label_selectors"]:
+                raise RolloutError(f"kinds can only be used with label_selectors: give kind with {given[0]}")
         if given == ["name"]:
             return None
         for option in FOR_ONE:
@@ -82,25 +100,31 @@ class Fleet:
             concurrency=concurrency,
             max_failures=size("max_failures", params.get("max_failures") or MAX_FAILURES),
             order_annotation=params.get("order_annotation") or None,
+            kinds=tuple(dict.fromkeys(map(Kind, params.get("kinds") or [params.get("kind") or Request.kind]))),
         )
 
-    def requests(self, params: Json, gateway: KubernetesGateway) -> list[Request]:
-        """One request for each controller, in the order in which they are begun.
-
-        A controller that carries the new pods of an update stands for the one that is updated: that is chosen too, or gone.
-        Raises RolloutError.
-        """
-        wishes = {**params, "name": None, "names": None}
-        controllers = gateway.controllers()
-        chosen = [] if self.names else [name for name in sorted(gateway.names(self.label_selectors)) if name in controllers]
-        outside = controllers.keys() - set(chosen)
-        stand_for = {name: controllers[name].primary(controllers) or name for name in chosen}
-        found = self.names or [name if primary in outside else primary for name, primary in stand_for.items()]
-        requests = [request_from({**wishes, "name": name}) for name in dict.fromkeys(found)]
+    def requests(self, params: Json, groups: Groups) -> list[Request]:
+        """One request for each controller, in the order in which they are begun. Raises RolloutError."""
+        requests = [request_from({**params, "names": None, "kind": kind, "name": name})
+                    for kind in self.kinds for name in self.names or self._chosen(groups[kind].gateway)]
         if not requests:
-            raise RolloutError(f"no {gateway.kind} matches {','.join(self.label_selectors)}",
+            raise RolloutError(f"no {' or '.join(self.kinds)} matches {','.join(self.label_selectors)}",
                                where=f"namespace {params.get('namespace') or Request.namespace}")
-        return sorted(requests, key=lambda request: self._place(controllers.get(request.name)))
+        controllers = {kind: groups[kind].gateway.controllers() for kind in self.kinds}
+        return sorted(requests, key=lambda request: self._place(controllers[request.kind].get(request.name)))
+
+    def _chosen(self, gateway: KubernetesGateway) -> list[str]:
+        """The names of those that have the labels.
+
+        A controller that carries the new pods of an update stands for the one that is updated: that is chosen too, or gone. Of
+        several kinds, one that is a part of another object is not meant.
+        """
+        controllers = gateway.controllers()
+        chosen = [name for name in sorted(gateway.names(self.label_selectors)) if name in controllers and not (
+            len(self.kinds) > 1 and controllers[name].owner and gateway.kind.is_made_by_others)]
+        stand_for = {name: controllers[name].primary(controllers) or name for name in chosen}
+        outside = controllers.keys() - set(chosen)
+        return list(dict.fromkeys(name if primary in outside else primary for name, primary in stand_for.items()))
 
     def _place(self, controller: Controller | None) -> tuple[float, str]:
         """Numbers by their value, then texts, then those that have none."""
@@ -125,42 +149,48 @@ class Fleet:
         return ""
 
 
-def run(flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock,
+def run(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock,
         say: t.Callable[[str], None] = lambda line: None, stop: t.Callable[[], str] = lambda: "") -> Json:
     """Bring all controllers to what is asked for and return the task's result; one driver.run() for each.
 
     Raises RolloutError that has all results when one of them fails.
     """
-    rolling = _Rolling(flow, fleet, requests, gateway, clock)
-    shared = rolling.shared
+    rolling = _Rolling(fleet, requests, groups, clock)
 
     def roll(request: Request) -> Json:
-        return driver.run(flow, request, shared.view(request), clock, lambda line: say(f"{request.name}: {line}"), stop, INTERVALS)
+        shared = rolling.shared[request.kind]
+        return driver.run(shared.flow, request, shared.view(request), clock, lambda line: say(f"{rolling.called(request)}: {line}"),
+                          stop, INTERVALS)
 
     with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
         futures = [executor.submit(rolling.begin, request, roll) for request in rolling.left]
         try:
             for future in futures:
-                while concurrent.futures.wait([future], NEWS if shared.broken else 0).not_done:
-                    shared.pass_on_news(NEWS)
+                while concurrent.futures.wait([future], NEWS if rolling.is_broken else 0).not_done:
+                    rolling.pass_on_news()
         finally:
-            shared.end(RolloutError("stopped"))  # before the executor waits for them
+            rolling.end(RolloutError("stopped"))  # before the executor waits for them
         for future in futures:
             future.result()
     return rolling.result()
 
 
-def simulate(flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock) -> Json:
+def simulate(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json:
     """Check mode: the same, one after the other, each on a simulated cluster that starts as the real one stands."""
-    rolling = _Rolling(flow, fleet, requests, gateway, clock)
+    rolling = _Rolling(fleet, requests, groups, clock)
+
+    def roll(request: Request) -> Json:
+        shared = rolling.shared[request.kind]
+        return driver.simulate(shared.flow, request, shared.view(request))
+
     for request in rolling.left:
-        rolling.begin(request, lambda it: driver.simulate(flow, it, rolling.shared.view(it)))
+        rolling.begin(request, roll)
     return rolling.result("would be")
 
 
-def look(flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock) -> Json | None:
+def look(fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> Json | None:
     """The task's result if none of them has to be begun, None if one has. Raises RolloutError as run() does."""
-    rolling = _Rolling(flow, fleet, requests, gateway, clock)
+    rolling = _Rolling(fleet, requests, groups, clock)
     return None if rolling.left else rolling.result()
 
 
@@ -170,20 +200,22 @@ class _Rolling:
     All of them are looked at before one is begun, so that a name that is wrong is told before anything of the others is changed.
     """
 
-    def __init__(self, flow: Flow, fleet: Fleet, requests: list[Request], gateway: KubernetesGateway, clock: Clock) -> None:
+    def __init__(self, fleet: Fleet, requests: list[Request], groups: Groups, clock: Clock) -> None:
         self.requests = requests
         self.failures_allowed = fleet.max_failures.of(len(requests), round_up=False)
-        self.shared = _Shared(gateway, [request.name for request in requests])
-        #: What there is to say of a controller, by its name; of those that are still to be begun, nothing.
-        self._entries: dict[str, Json] = {}
-        controllers = gateway.controllers()
+        self.shared = {kind: _Shared(group, [request.name for request in requests if request.kind is kind])
+                       for kind, group in groups.items()}
+        #: What there is to say of a controller; of those that are still to be begun, nothing.
+        self._entries: dict[tuple[Kind, str], Json] = {}
         for request in requests:
+            flow, gateway = groups[request.kind]
             is_idle = request.undoes and not flow.find(request, gateway).in_progress
-            if why := fleet.why_skipped(request, controllers.get(request.name), is_idle):
+            if why := fleet.why_skipped(request, gateway.controllers().get(request.name), is_idle):
                 self._skip(request, why)
 
         def look_at(request: Request) -> None:
-            self._note(request, lambda it: driver.look(flow, it, self.shared.view(it), clock))
+            shared = self.shared[request.kind]
+            self._note(request, lambda it: driver.look(shared.flow, it, shared.view(it), clock))
 
         with concurrent.futures.ThreadPoolExecutor(fleet.concurrency) as executor:
             list(executor.map(look_at, self.left))
@@ -193,7 +225,26 @@ class _Rolling:
     @property
     def left(self) -> list[Request]:
         """Those that something must be written or waited for."""
-        return [request for request in self.requests if request.name not in self._entries]
+        return [request for request in self.requests if (request.kind, request.name) not in self._entries]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether there will be no more news of any."""
+        return all(shared.broken for shared in self.shared.values())
+
+    def pass_on_news(self) -> None:
+        """Wait for news, of each kind in turn, and wake the drivers of what they are about."""
+        for shared in self.shared.values():
+            shared.pass_on_news(NEWS / len(self.shared))
+
+    def end(self, error: RolloutError) -> None:
+        """Every driver that still waits for news ends with that error."""
+        for shared in self.shared.values():
+            shared.end(error)
+
+    def called(self, request: Request) -> str:
+        """A controller in a sentence: two of different kinds may have one name."""
+        return request.name if len(self.shared) == 1 else f"{request.kind} {request.name}"
 
     def begin(self, request: Request, roll: t.Callable[[Request], Json]) -> None:
         """Let one be rolled, unless too many have failed by now."""
@@ -204,11 +255,12 @@ class _Rolling:
 
     def result(self, are: str = "are") -> Json:
         """All results as one. Raises RolloutError when one of them is a failure."""
-        return _result([self._entries[request.name] for request in self.requests], are)
+        return _result({self.called(request): self._entries[request.kind, request.name] for request in self.requests}, are)
 
     @property
     def _failed(self) -> list[str]:
-        return [request.name for request in self.requests if self._entries.get(request.name, {}).get("failed")]
+        return [self.called(request) for request in self.requests
+                if self._entries.get((request.kind, request.name), {}).get("failed")]
 
     @property
     def _has_to_end(self) -> bool:
@@ -220,7 +272,8 @@ class _Rolling:
         except RolloutError as error:
             result = error.as_result() | {"failed": True}
         if result is not None:
-            self._entries[request.name] = {"name": request.name, "changed": False, "failed": False, "skipped": False} | result
+            self._entries[request.kind, request.name] = {
+                "name": request.name, "kind": str(request.kind), "changed": False, "failed": False, "skipped": False} | result
 
     def _skip(self, request: Request, why: str) -> None:
         self._note(request, lambda _request: {"skipped": True, "msg": why})
@@ -230,22 +283,22 @@ class _Rolling:
         self._skip(request, f"not started, because {len(failed)} of the others failed ({_some(failed)})")
 
 
-def _result(results: list[Json], are: str = "are") -> Json:
-    """All results as one. Raises RolloutError when one of them is a failure."""
-    failed = [each for each in results if each["failed"]]
-    skipped = [each["name"] for each in results if each["skipped"]]
-    well = [each["name"] for each in results if not each["failed"] and not each["skipped"]]
-    changed = sum(each["changed"] for each in results)
-    diffs = [{**diff, "before_header": each["name"], "after_header": each["name"]}
-             for each in results if (diff := each.pop("diff", {}))]
-    warnings = _joined((each["name"], warning) for each in results for warning in each.pop("warnings", ()))
-    whole = {"changed": bool(changed), "results": results, "warnings": warnings}
+def _result(results: dict[str, Json], are: str = "are") -> Json:
+    """All results as one, by what they are of. Raises RolloutError when one of them is a failure."""
+    failed = {name: each["failure"] for name, each in results.items() if each["failed"]}
+    skipped = [name for name, each in results.items() if each["skipped"]]
+    well = [name for name, each in results.items() if not each["failed"] and not each["skipped"]]
+    changed = sum(each["changed"] for each in results.values())
+    diffs = [{**diff, "before_header": name, "after_header": name}
+             for name, each in results.items() if (diff := each.pop("diff", {}))]
+    warnings = _joined((name, warning) for name, each in results.items() for warning in each.pop("warnings", ()))
+    whole = {"changed": bool(changed), "results": list(results.values()), "warnings": warnings}
     told = [f"{len(well)} of {len(results)} controllers {are if changed else 'are'} as requested ({changed} changed)"]
     if skipped:
         told.append(f"{len(skipped)} skipped ({_some(skipped)})")
     if not failed:
         return whole | {"msg": ", ".join(told), "diff": diffs}
-    names, failures = [each["name"] for each in failed], [each["failure"] for each in failed]
+    names, failures = list(failed), list(failed.values())
     reasons = [": ".join(filter(None, [it["what"], "; ".join(it["why"].splitlines())])) for it in failures]
     is_one = len(set(reasons)) == 1  # then the names have just been told
     first = failures[0]["why"].splitlines()
@@ -273,8 +326,8 @@ def _some(texts: list[str], between: str = ", ") -> str:
 class _Shared:
     """One gateway for many drivers: whoever asked first has asked for all, and news wake only those whom they concern."""
 
-    def __init__(self, gateway: KubernetesGateway, names: list[str]) -> None:
-        self.gateway = gateway
+    def __init__(self, group: Group, names: list[str]) -> None:
+        self.flow, self.gateway = group
         self.broken: RolloutError | None = None
         self._views = {name: _View(self) for name in names}
         self._lock = threading.Lock()

@@ -14,6 +14,7 @@ from builders import SUCCESSOR, new, old, rc
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks, options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
@@ -63,21 +64,29 @@ def controllers(*names, **annotations):
     return found
 
 
+def groups(cluster):
+    return {Kind.REPLICATION_CONTROLLER: fleet.Group(FLOW, cluster)}
+
+
 def run(cluster, **given):
     task = params(image="myimage:v2", **given)
     many = fleet.Fleet.from_params(task)
-    return fleet.run(FLOW, many, many.requests(task, cluster), cluster, Clock())
+    return fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
 
 
 def order(cluster, **given):
     task = params(image="myimage:v2", **given)
-    return [each.name for each in fleet.Fleet.from_params(task).requests(task, cluster)]
+    return [each.name for each in fleet.Fleet.from_params(task).requests(task, groups(cluster))]
 
 
 @pytest.mark.parametrize("given, sentence", {
     "nothing": ({}, "give exactly one of name, names and label_selectors (given: none)"),
     "two": ({"name": "foo", "names": ["foo"]}, "give exactly one of name, names and label_selectors (given: name and names)"),
     "nobody": ({"names": ["foo"], "concurrency": -1}, "concurrency must be at least 1, not -1"),
+    "kind and kinds": ({"label_selectors": ["a=b"], "kind": "Deployment", "kinds": ["StatefulSet"]},
+                       "kind and kinds cannot be combined: give only one of them"),
+    "kinds by name": ({"name": "foo", "kinds": ["StatefulSet"]},
+                      "kinds can only be used with label_selectors: give kind with name"),
     "one next": ({"names": ["foo"], "next_name": "foo-v2"}, "next_name can only be used with a single controller: give name"),
     "one definition": ({"names": ["foo"], "definition": {"kind": "x"}},
                        "definition can only be used with a single controller: give name"),
@@ -156,12 +165,12 @@ def test_what_is_the_same_for_all_is_asked_for_once():
 def test_again_nothing_is_changed_and_a_look_is_enough():
     cluster, task = Cluster(*controllers("one", "two")), params(image="myimage:v2", names=["one", "two"])
     many = fleet.Fleet.from_params(task)
-    requests = many.requests(task, cluster)
+    requests = many.requests(task, groups(cluster))
 
-    assert fleet.look(FLOW, many, requests, cluster, Clock()) is None
+    assert fleet.look(many, requests, groups(cluster), Clock()) is None
     run(cluster, names=["one", "two"])
 
-    for result in (fleet.look(FLOW, many, requests, cluster, Clock()), run(cluster, names=["one", "two"])):
+    for result in (fleet.look(many, requests, groups(cluster), Clock()), run(cluster, names=["one", "two"])):
         assert not result["changed"] and result["msg"] == "2 of 2 controllers are as requested (0 changed)"
 
 
@@ -193,7 +202,7 @@ def answer(way, cluster, **given):
     task = params(**{"image": "myimage:v2", **given})
     many = fleet.Fleet.from_params(task)
     try:
-        return way(FLOW, many, many.requests(task, cluster), cluster, Clock())
+        return way(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
     except RolloutError as error:
         return error.as_result() | {"failed": True}
 
@@ -329,7 +338,7 @@ def test_chosen_by_labels_a_rollback_is_for_those_that_are_being_updated():
     task = params(state="rolled_back", label_selectors=["app"])
     many = fleet.Fleet.from_params(task)
 
-    result = fleet.run(FLOW, many, many.requests(task, cluster), cluster, Clock())
+    result = fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
 
     assert [(each["name"], each["msg"]) for each in result["results"] if each["skipped"]] == [
         ("another", "no update is in progress")]
@@ -340,7 +349,7 @@ def test_check_mode_changes_nothing_and_reports_the_same_steps():
     cluster, task = Cluster(*controllers("one", "two")), params(image="myimage:v2", names=["one", "two"])
     many = fleet.Fleet.from_params(task)
 
-    planned = fleet.simulate(FLOW, many, many.requests(task, cluster), cluster, Clock())
+    planned = fleet.simulate(many, many.requests(task, groups(cluster)), groups(cluster), Clock())
     assert {each.images["web"] for each in cluster.controllers().values()} == {"myimage:v1"}
     real = run(cluster, names=["one", "two"])
 
@@ -378,7 +387,7 @@ def test_every_line_names_its_controller():
     task = params(image="myimage:v2", names=["one", "two"])
     many = fleet.Fleet.from_params(task)
 
-    fleet.run(FLOW, many, many.requests(task, cluster), cluster, Clock(), lines.append)
+    fleet.run(many, many.requests(task, groups(cluster)), groups(cluster), Clock(), lines.append)
 
     assert {line.partition(": ")[0] for line in lines} == {"one", "two"}
 
@@ -406,7 +415,8 @@ def result_of(name, **failure):
      "\n".join([*(f"c{number}: it failed: {number}" for number in range(5)), "and 2 more"])),
 ], ids=["one with causes", "one", "several", "many"])
 def test_the_reasons_of_several_have_a_line_each(whys, reason):
-    results = [result_of(f"c{number}", why=why, next_command="do this, then:\nkubectl") for number, why in enumerate(whys)]
+    results = {f"c{number}": result_of(f"c{number}", why=why, next_command="do this, then:\nkubectl")
+               for number, why in enumerate(whys)}
 
     with pytest.raises(RolloutError) as caught:
         fleet._result(results)

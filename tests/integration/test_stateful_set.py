@@ -9,7 +9,7 @@ import json
 import time
 
 import pytest
-from namespace import Killed, dies, eventually, is_ready, uids
+from namespace import Killed, as_kind, dies, eventually, is_ready, manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
@@ -266,6 +266,39 @@ def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace):
     result = back(namespace)
     assert result["msg"] == "foo is rolled back to myimage:v1: 3 of 3 replicas available"
     assert versions(namespace) == ["v1"] * 3 and strategy(namespace) == before["spec"]["updateStrategy"]
+
+
+def applied(namespace, way, body):
+    """The manifest, as three tools bring it there."""
+    path = namespace._apps("statefulsets", "foo")
+    if way == "replaced":
+        namespace._call("PUT", path, body)
+    elif way == "by force":
+        namespace._call("PATCH", f"{path}?fieldManager=kubectl&force=true", body, "application/apply-patch+yaml")
+    else:
+        namespace.patch_stateful_set(body)
+
+
+@pytest.mark.parametrize("end", ["update", "pause", "back"])
+@pytest.mark.parametrize("spec", [{}, STRATEGIES["a partition"]], ids=["no strategy", "a partition"])
+@pytest.mark.parametrize("way", ["by the client", "by force", "replaced"])
+def test_the_whole_manifest_of_before_applied_in_a_pause(namespace, way, spec, end):
+    """Whatever is left of the record and of the strategy: the task goes on, or back, and the strategy is the manifest's again."""
+    before = namespace.make_stateful_set(3, **spec)
+    roll(namespace, pause_at="1")
+    applied(namespace, way, as_kind("StatefulSet", manifest(3), serviceName="foo", **spec))
+
+    if end == "back":
+        try:
+            back(namespace)
+        except RolloutError as error:
+            assert "there is no update in progress" in error.message  # the server may have ended it by then
+    else:
+        roll(namespace, **({"pause_at": "1"} if end == "pause" else {}))
+
+    eventually(lambda: versions(namespace) == {"update": ["v2"] * 3, "pause": ["v1", "v1", "v2"], "back": ["v1"] * 3}[end], end)
+    if end != "pause":
+        assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
 @pytest.mark.parametrize("replicas, expected", [(6, ["v1"] * 2 + ["v2"] * 4), (2, ["v1", "v2"])])

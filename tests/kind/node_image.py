@@ -27,7 +27,7 @@ PROGRAMS = ("etcd", *binaries.CONTROL_PLANE, "kubelet", "kubeadm", "kubectl", "w
 
 WEB = ["registry.example.com/shop:v2",
        *(f"docker.io/library/{name}" for name in ("nginx:1.28-alpine", "nginx:1.29-alpine", "myimage:by-hand", "myimage:evil")),
-       *(f"docker.io/{name}:v{number}" for number in range(1, 10) for name in (
+       *(f"docker.io/{name}:v{number}" for number in range(10) for name in (
            "library/evil", "library/myimage", "library/other", "library/payments", "library/setup", "mirror/myimage"))]
 """What tests and scenarios name, and a registry would have: the web server of the real node."""
 

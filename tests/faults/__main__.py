@@ -44,7 +44,7 @@ def main() -> int:
         text = report.text(chosen, tallies, cluster.kubeconfig, time.monotonic() - began, options.sample)
     print(text)
     if options.record:
-        report.record(text)
+        report.record(text, options.words)
     return 0 if report.is_good(chosen, tallies) else 1
 
 

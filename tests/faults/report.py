@@ -17,7 +17,7 @@ from given import given_kubeconfig
 from series import Series, Tally
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "faults.md"
-HEADING = "## Measured"
+HEADING, LATER = "## Measured", "## Some series, measured later"
 
 Tallies = dict[Series, Tally]
 
@@ -81,7 +81,8 @@ def settings(kubeconfig: str, seconds: float) -> list[str]:
             f"{seconds / 60:.0f} minutes."]
 
 
-def record(text: str) -> None:
-    """Replace all that follows the heading in the document."""
-    head = DOCUMENT.read_text("utf-8").partition(HEADING)[0]
-    DOCUMENT.write_text(f"{head}{HEADING}\n\nWritten by `.venv/bin/python tests/faults --record`.\n\n{text}\n", "utf-8")
+def record(text: str, words: list[str]) -> None:
+    """Replace all that follows the heading in the document; what was measured of all series stays where words choose some."""
+    heading, command = LATER if words else HEADING, " ".join(["tests/faults --record", *words])
+    head = DOCUMENT.read_text("utf-8").partition(heading)[0].rstrip()
+    DOCUMENT.write_text(f"{head}\n\n{heading}\n\nWritten by `.venv/bin/python {command}`.\n\n{text}\n", "utf-8")

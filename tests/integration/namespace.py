@@ -310,7 +310,7 @@ class Namespace:
         """These, or all that were added for the namespace."""
         query = urlencode({"labelSelector": f"test={self.name}"})
         there = [item["metadata"]["name"] for item in self._call("GET", f"/api/v1/nodes?{query}")["items"]]
-        for name in there if not names else names:
+        for name in names or there:
             self._call("DELETE", f"/api/v1/nodes/{name}")
 
     def make_daemon_set(self, nodes: int, image: str = "myimage:v1", name: str = "foo", template: Json | None = None,

@@ -8,8 +8,8 @@ module: rolling_update
 short_description: Roll a ReplicationController, ReplicaSet, Deployment, StatefulSet or DaemonSet to another template, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment, a StatefulSet or a DaemonSet step by step with pods that
-    run another image or template, without losing a pod, a request or the controller itself.
+  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment, a StatefulSet or a DaemonSet step by step with pods
+    that run another image or template, without losing a pod, a request or the controller itself.
   - The task may be killed at any moment. Run it again, and it carries on from wherever the update has got to.
   - Nothing has to be installed in the cluster. What the update must remember is kept in annotations on the controllers themselves.
   - In these options, I(the controller) is the one that you name, and I(its successor) is the one that owns the new pods while an
@@ -190,8 +190,8 @@ options:
         up).
       - V(1) by default. A Deployment's own update strategy is used instead if neither this nor O(max_unavailable) is given; if one
         of them is, the strategy is restored after the update.
-      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given: it takes only one of them. It cannot
-        be used with O(pause_at), nor if the pods use ports of their node (C(hostPort)).
+      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given: it takes only one of them. It
+        cannot be used with O(pause_at), nor if the pods use ports of their node (C(hostPort)).
     type: str
   max_unavailable:
     description:
@@ -201,8 +201,8 @@ options:
         update strategy is used.
       - For a StatefulSet, the default is its own C(maxUnavailable), or V(1). More than one pod at a time is only possible where the
         cluster has the feature gate C(MaxUnavailableStatefulSet).
-      - For a DaemonSet, percentages are rounded up, as its controller does, and the default is its own update strategy. Pods that are
-        not available for other reasons count as well.
+      - For a DaemonSet, percentages are rounded up, as its controller does, and the default is its own update strategy. Pods that
+        are not available for other reasons count as well.
     type: str
   min_ready_seconds:
     description:
@@ -253,8 +253,8 @@ options:
       - To carry on, run the same task with a higher value or without this option. To go back, run it with O(state=rolled_back).
       - At V(100%), all pods are new, but the handover has not begun.
       - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds) is.
-      - The pods of a DaemonSet are updated in the order of the names of their nodes, those that are not ready first. A pod that dies,
-        or whose node is new, is a new one.
+      - The pods of a DaemonSet are updated in the order of the names of their nodes, those that are not ready first. A pod that
+        dies, or whose node is new, is a new one.
     type: str
   nodes:
     description:

@@ -106,7 +106,7 @@ def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
     of_other_tasks = {"template", "definition", "src", "to_kind", "release_owner"}
     decided = {"state", "pause_at", "return_sizes"}
     not_forward = {"to_revision"}
-    not_to_go_back = {"min_ready_seconds", "on_failure", "max_steps"}
+    not_to_go_back = {"min_ready_seconds", "on_failure", "max_steps", "nodes"}
     assert left_out == of_other_tasks | decided | (not_to_go_back if role == "rollback" else not_forward)
 
 

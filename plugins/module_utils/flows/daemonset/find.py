@@ -27,7 +27,7 @@ import typing as t
 
 from ...model import marks
 from ...model.by_server import DaemonSet
-from ...model.fields import Json, mapping, objects, text
+from ...model.fields import Json, mapping, objects, text, values
 from ...model.marks import Revision, Rollout
 from ...model.observed import Controller
 from ...model.template import labels_of, same_template
@@ -130,5 +130,5 @@ def _node_of(spec: Json) -> str:
     """The node that a pod is on; or else the one that the server's controller has made it for."""
     required = mapping(spec, "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
     names = [value for term in objects(required, "nodeSelectorTerms") for field in objects(term, "matchFields")
-             for value in field.get("values") or () if text(field, "key") == "metadata.name" and isinstance(value, str)]
+             for value in values(field, "values") if text(field, "key") == "metadata.name" and isinstance(value, str)]
     return text(spec, "nodeName") or next(iter(names), "")

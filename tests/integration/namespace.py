@@ -376,7 +376,8 @@ class Namespace:
         for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments() + of_their_own:
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            annotations.pop(marks.REVISION, None)  # counts how often a template was turned to
+            for each in (marks.REVISION, "deprecated.daemonset.template.generation"):  # count how often a template was turned to
+                annotations.pop(each, None)
             last = json.loads(annotations.pop(marks.LAST_ROLLOUT, "{}"))
             for each in ("time", "revision"):
                 last.pop(each, None)
@@ -384,7 +385,7 @@ class Namespace:
                                  "last": last}
         pods = sorted(
             (pod["metadata"]["ownerReferences"][0]["name"], pod["spec"]["containers"][0]["image"],
-             sorted(pod["metadata"]["labels"].items()))
+             sorted((key, value) for key, value in pod["metadata"]["labels"].items() if key != "pod-template-generation"))
             for pod in self.pods()
         )
         return {"controllers": controllers, "pods": pods}

@@ -111,7 +111,7 @@ def test_a_pause_is_exact_and_stands(namespace, nodes, spec):
     deletion = result["steps"][1]
     assert deletion["kind"] == "Pod" and deletion["to"] == f"the cluster makes the new pod of node {nodes[0]}"
     assert not again["changed"] and "already paused" in again["msg"] and not again["requests"]["PATCH"]
-    assert actions(more) == ["delete", "delete", "annotate"]
+    assert actions(more) == ["pace", "delete", "delete", "annotate"]
     assert done["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 

@@ -59,6 +59,9 @@ class RevisionsFlow(Flow):
     def wishes(self, request: Request) -> tuple[Rule, ...]:
         return (HISTORY,)
 
+    def forgo(self, memory: Memory, why: str) -> None:
+        memory.keeps_history = False
+
     def find(self, request: Request, cluster: Cluster) -> RevisionsObserved:
         return self.find_in(cluster.controllers().get(request.name))
 
@@ -80,9 +83,10 @@ class RevisionsFlow(Flow):
         if base is None:
             return seen
         wanted = None if request.undoes else wanted_template(request, base, cluster, memory, changed_in_place)
-        if self.has_to_look_back(request, seen, wanted):
+        is_needed = HISTORY in self.needs(request)
+        if (memory.keeps_history or is_needed) and self.has_to_look_back(request, seen, wanted):
             revisions = self._revisions(base, cluster, memory)
-            if revisions is None and HISTORY in self.needs(request):
+            if revisions is None and is_needed:
                 raise refusals.unreadable_history(request)
             seen = self.find_in(base, revisions or ())
         return dataclasses.replace(

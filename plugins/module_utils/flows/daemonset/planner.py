@@ -133,7 +133,7 @@ class _Turn(Turn):
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | yes | updating | fewer pods are new, or on their way, than the pause asks for | delete an old one |
         if len(new) + max(0, size - len(live)) < goal:
-            return self._delete(self._next(live, present.pods), unavailable) or self.progress()
+            return self._delete(self._next(live, present.pods), unavailable, record) or self.progress()
         is_counted = primary.available + primary.misplaced >= ready
         is_there = sum(pod.is_ready for pod in new) >= goal and primary.updated >= goal and is_counted
         return self.end_at(record, primary.updated) if is_there else self.progress()
@@ -144,10 +144,15 @@ class _Turn(Turn):
         old = (pod for pod in live if pod.revision != present)
         return min(old, key=lambda pod: (pod.node not in first, pod.is_ready, pod.node, pod.name), default=None)
 
-    def _delete(self, pod: DaemonPod | None, unavailable: int) -> Step | None:
+    def _delete(self, pod: DaemonPod | None, unavailable: int, record: Rollout) -> Step | None:
         """Delete a pod, if there may be one more missing; one that is not ready is missing already."""
-        if pod is None or (pod.is_ready and unavailable >= bounds(self.request, self.seen, self.primary)[1]):
+        primary = self.primary
+        if pod is None or (pod.is_ready and unavailable >= bounds(self.request, self.seen, primary)[1]):
             return None
+        # | yes | updating | it goes on from a pause to a later one | pace: the record says that it is paused no more |
+        if primary.paused is not None:
+            return Step(Action.PACE, primary.name, recorded.patch(primary, record.text, primary.settings),
+                        before=f"paused at {primary.paused}", after="goes on")
         write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
         state = "" if pod.is_ready else "it is not ready; "
         return Step(Action.DELETE, pod.name, write, after=f"{state}the cluster makes the new pod of node {pod.node}")

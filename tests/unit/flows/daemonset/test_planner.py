@@ -145,7 +145,7 @@ def test_a_pause_is_exact_and_goes_on_from_there(strategy):
     assert versions(it) == ["v2", "v1", "v1", "v1"] and primary(it).paused == 1 and set(old[1:]) < set(it.pods("foo"))
     it.settle()
     assert "already paused: 1 of its 4 pods are new" in decide(CANARY, it).message
-    assert go(asked(image="myimage:v2", pause_at="75%"), it) == ["delete", "delete", "annotate"]
+    assert go(asked(image="myimage:v2", pause_at="75%"), it) == ["pace", "delete", "delete", "annotate"]
     assert versions(it) == ["v2", "v2", "v2", "v1"] and old[3] in it.pods("foo")
     assert go(UPDATE, it) == ["pace", "annotate"]
     assert versions(it) == ["v2"] * 4 and strategy_of(it) == strategy
@@ -534,3 +534,20 @@ def test_a_pause_comes_out_the_same_after_a_kill_at_any_write(strategy, pause):
         go(request, it)
         new = request.pause_at.of(4, round_up=True)
         assert versions(it) == ["v2"] * new + ["v1"] * (4 - new) and len(old & set(it.pods("foo"))) == 4 - new
+
+
+def test_what_is_between_two_pauses_is_not_called_paused():
+    it = cluster(4)
+    go(CANARY, it)
+    go(asked(image="myimage:v2", pause_at="2"), it, until="delete")
+    assert primary(it).paused is None
+
+
+def test_where_the_history_may_not_be_seen_it_is_asked_for_once(monkeypatch):
+    it, asked_for = cluster(), []
+    monkeypatch.setattr(it, "revisions", asked_for.append)
+    flow, memory = choose(UPDATE), Memory(now=NOW)
+    flow.forgo(memory, "not allowed: list on controllerrevisions (apps)")
+    assert flow.plan(UPDATE, flow.observe(UPDATE, it, memory)).action == "update" and not asked_for
+    with pytest.raises(RolloutError, match="its history cannot be read"):
+        flow.observe(CANARY, it, memory)

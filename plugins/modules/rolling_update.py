@@ -190,8 +190,8 @@ options:
         up).
       - V(1) by default. A Deployment's own update strategy is used instead if neither this nor O(max_unavailable) is given; if one
         of them is, the strategy is restored after the update.
-      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given: it takes only one of them. It
-        cannot be used with O(pause_at), nor if the pods use ports of their node (C(hostPort)).
+      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given, because the API server takes only
+        one of them. It cannot be used with O(pause_at), nor if the pods use ports of their node (C(hostPort)).
     type: str
   max_unavailable:
     description:

@@ -433,8 +433,10 @@ class Guarded(SimulatedGateway):
 
     def judge_pod(self, write: t.Any) -> None:
         """Only one that is not ready may go, and is then made anew; up to a pause of a DaemonSet any, as judge_pods() allows it."""
-        own = [pod.name for pod in self.world.model.pods(self.request.name)]
-        if self.kind == Kind.DAEMON_SET and self.request.pause_at and isinstance(write, Delete) and write.name in own:
+        if self.kind == Kind.DAEMON_SET:
+            own = [pod.name for pod in self.world.model.pods(self.request.name)]
+            if not self.request.pause_at or not isinstance(write, Delete) or write.name not in own:
+                raise Broken(f"deletes the pod {write.name}: {write}")
             return
         name, _dash, number = write.name.rpartition("-")
         ready = [pod.number for pod in self.world.model.pods(name) if pod.ready] if name == self.request.name else None

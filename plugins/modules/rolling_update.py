@@ -5,11 +5,11 @@
 
 DOCUMENTATION = r"""
 module: rolling_update
-short_description: Roll a ReplicationController, ReplicaSet, Deployment or StatefulSet to another pod template, resumably
+short_description: Roll a ReplicationController, ReplicaSet, Deployment, StatefulSet or DaemonSet to another template, resumably
 version_added: 0.1.0
 description:
-  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment or a StatefulSet step by step with pods that run
-    another image or template, without losing a pod, a request or the controller itself.
+  - Replaces the pods of a ReplicationController, a ReplicaSet, a Deployment, a StatefulSet or a DaemonSet step by step with pods
+    that run another image or template, without losing a pod, a request or the controller itself.
   - The task may be killed at any moment. Run it again, and it carries on from wherever the update has got to.
   - Nothing has to be installed in the cluster. What the update must remember is kept in annotations on the controllers themselves.
   - In these options, I(the controller) is the one that you name, and I(its successor) is the one that owns the new pods while an
@@ -90,10 +90,14 @@ options:
         down. This module changes the template, pauses exactly at O(pause_at) by the partition, which is restored at the end,
         watches, explains, and rolls back, also a StatefulSet that is stuck with a pod that never becomes ready.
         O(next_name), O(max_steps), O(update_period) and O(max_surge) cannot be used with it.
+      - V(DaemonSet) leaves the replacing to the DaemonSet controller in the cluster, node by node; its size is the number of nodes
+        that take a pod of it. Up to O(pause_at), the controller replaces no pods by itself (C(OnDelete)), and this module deletes
+        as many old pods, one after the other, within O(max_unavailable). O(nodes) says which of them are first.
+        O(next_name), O(max_steps) and O(update_period) cannot be used with it.
       - V(DeploymentConfig) is OpenShift's, and works with O(state=migrated) and, to undo that before it has ended, with
         O(state=rolled_back) only.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
   kinds:
     description:
       - Several kinds to choose from by O(label_selectors), instead of O(kind). The controllers of the first kind are started first,
@@ -101,7 +105,7 @@ options:
       - ReplicaSets that belong to a Deployment are left out. An option that cannot be used with one of the kinds is refused.
     type: list
     elements: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
   state:
     description:
       - V(updated) brings the pods to the template that the task asks for. An interrupted update is resumed, even if it was being
@@ -152,8 +156,8 @@ options:
         took.
       - The name in the manifest is used as O(next_name). If it has no name, the controller keeps its own.
       - The number of replicas in the manifest is ignored; the update keeps the current size.
-      - With O(kind=Deployment) or O(kind=StatefulSet), the manifest must be one of the same kind and name, and only its pod
-        template is used.
+      - With O(kind=Deployment), O(kind=StatefulSet) or O(kind=DaemonSet), the manifest must be one of the same kind and name, and
+        only its pod template is used.
     type: raw
   src:
     description:
@@ -179,13 +183,13 @@ options:
         Each is stored in a ControllerRevision (C(apps/v1)). The oldest are deleted first. With V(0), previous templates are not
         kept.
       - If the task is not allowed to write ControllerRevisions, it warns and carries on without them.
-      - The history of a Deployment or a StatefulSet is kept by the cluster, up to its own C(revisionHistoryLimit).
+      - The history of a Deployment, a StatefulSet or a DaemonSet is kept by the cluster, up to its own C(revisionHistoryLimit).
     type: int
     default: 10
   deployment_label_key:
     description:
-      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment), O(kind=StatefulSet)
-        and O(kind=DeploymentConfig), where the cluster adds a label of its own.
+      - Key of the label that distinguishes the old pods from the new ones. Not used with O(kind=Deployment), O(kind=StatefulSet),
+        O(kind=DaemonSet) and O(kind=DeploymentConfig), where the cluster adds a label of its own.
     type: str
     default: kubernetes.io/deployment
   max_surge:
@@ -194,6 +198,8 @@ options:
         up).
       - V(1) by default. A Deployment's own update strategy is used instead if neither this nor O(max_unavailable) is given; if one
         of them is, the strategy is restored after the update.
+      - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given, because the API server takes only
+        one of them. It cannot be used with O(pause_at), nor if the pods use ports of their node (C(hostPort)).
     type: str
   max_unavailable:
     description:
@@ -203,6 +209,8 @@ options:
         update strategy is used.
       - For a StatefulSet, the default is its own C(maxUnavailable), or V(1). More than one pod at a time is only possible where the
         cluster has the feature gate C(MaxUnavailableStatefulSet).
+      - For a DaemonSet, percentages are rounded up, as its controller does, and the default is its own update strategy. Pods that
+        are not available for other reasons count as well.
     type: str
   min_ready_seconds:
     description:
@@ -253,6 +261,14 @@ options:
       - To carry on, run the same task with a higher value or without this option. To go back, run it with O(state=rolled_back).
       - At V(100%), all pods are new, but the handover has not begun.
       - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds) is.
+      - The pods of a DaemonSet are updated in the order of the names of their nodes, those that are not ready first. A pod that
+        dies, or whose node is new, is a new one.
+    type: str
+  nodes:
+    description:
+      - Which pods of a DaemonSet are the first up to O(pause_at), as the labels of their nodes (a label selector, such as
+        V(node-role.kubernetes.io/edge)). If O(pause_at) is more than there are such nodes, pods on others follow.
+      - Only with O(kind=DaemonSet) and O(pause_at). The task needs to list nodes, which takes a ClusterRole.
     type: str
   max_steps:
     description:
@@ -351,6 +367,14 @@ EXAMPLES = r"""
     image: myimage:v2
     pause_at: 2
 
+- name: Update a DaemonSet on the test nodes first, three pods in all
+  baton.kubernetes.rolling_update:
+    name: foo
+    kind: DaemonSet
+    image: myimage:v2
+    pause_at: 3
+    nodes: environment=test
+
 - name: Roll back a StatefulSet, even if it is stuck with a pod that never becomes ready
   baton.kubernetes.rolling_update:
     name: foo
@@ -436,9 +460,10 @@ steps:
         - V(restore) a size, a template, or a HorizontalPodAutoscaler that this update, or somebody else, had changed.
         - V(freeze) a HorizontalPodAutoscaler for the duration of the update.
         - V(keep) the template that is about to be replaced in the history, and V(delete) the oldest one from it.
-        - V(update) the template of a Deployment or a StatefulSet.
-        - V(pace) sets how far the cluster may go with the update of a Deployment or a StatefulSet.
+        - V(update) the template of a Deployment, a StatefulSet or a DaemonSet.
+        - V(pace) sets how far the cluster may go with the update of a Deployment, a StatefulSet or a DaemonSet.
         - With O(kind=StatefulSet) and O(state=rolled_back), V(delete) a pod that the cluster would wait for for ever.
+        - With O(kind=DaemonSet) and O(pause_at), V(delete) an old pod, in whose place the cluster makes a new one.
       type: str
       choices: [annotate, create, scale, rename, restore, delete, freeze, update, pace, hand over, keep]
     kind:

@@ -55,13 +55,13 @@ options:
       - By default, V(ReplicationController); with O(name), if there is no ReplicationController of that name, the kind of the only
         other object that has it.
     type: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
   kinds:
     description:
       - Several kinds to report on, one after the other, instead of O(kind). Cannot be combined with O(name) or O(names).
     type: list
     elements: str
-    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet]
+    choices: [ReplicationController, ReplicaSet, Deployment, DeploymentConfig, StatefulSet, DaemonSet]
 seealso:
   - module: baton.kubernetes.rolling_update
 """
@@ -151,7 +151,7 @@ rollouts:
           description: Who ran the task that ended the update, as C(user@machine). Not kept for a Deployment.
           type: str
         to_revision:
-          description: Number of the revision that a Deployment or a StatefulSet was returned to, if it was.
+          description: Number of the revision that a Deployment, a StatefulSet or a DaemonSet was returned to, if it was.
           type: int
     resume_command:
       description: What to type to carry on with the update in progress; V(null) if there is none.
@@ -162,8 +162,8 @@ rollouts:
     history:
       description: The templates that O(baton.kubernetes.rolling_update#module:to_revision) can return to, the newest first. The
         first one is the current template. How many are kept depends on
-        O(baton.kubernetes.rolling_update#module:revision_history_limit), or for a Deployment
-        or a StatefulSet on its C(revisionHistoryLimit).
+        O(baton.kubernetes.rolling_update#module:revision_history_limit), or for a Deployment,
+        a StatefulSet or a DaemonSet on its C(revisionHistoryLimit).
       type: list
       elements: dict
       contains:

@@ -200,6 +200,33 @@ def of_stateful_set(name: str, task: Json, back: Json, begin: Callable[[World], 
 
 STUCK = of_stateful_set("StatefulSet, back from a stuck one", BACK_STATEFUL_SET, {}, stuck_stateful_set)
 
+DAEMON_SET = {"kind": "DaemonSet"}
+UPDATE_DAEMON_SET, BACK_DAEMON_SET = {**UPDATE, **DAEMON_SET}, {**BACK, **DAEMON_SET}
+PAUSE_DAEMON_SET = {**UPDATE_DAEMON_SET, "pause_at": "1"}
+ON_NODES = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [
+    {"key": "kubernetes.io/hostname", "operator": "In", "values": [f"fake-{number}" for number in range(REPLICAS)]}]}]}}}
+
+
+def daemon_set(world: World) -> None:
+    """A DaemonSet foo as a user creates it, on as many of the nodes."""
+    body = manifest(REPLICAS)
+    body["spec"]["template"]["spec"]["affinity"] = ON_NODES
+    world.namespace.create_any("DaemonSet", body)
+    eventually(lambda: world.namespace.is_on(REPLICAS), "the pods of a DaemonSet")
+
+
+def paused_daemon_set(world: World) -> None:
+    """The same, paused with one new pod."""
+    daemon_set(world)
+    ended = world.run(PAUSE_DAEMON_SET)
+    assert ended.is_well, ended.last_words
+
+
+def of_daemon_set(name: str, task: Json, back: Json, begin: Callable[[World], None] = daemon_set) -> Flow:
+    """A pod goes before the next one of its node can come: of two, one is enough."""
+    return Flow(name, begin, task, back, paused_daemon_set, surge=0, missing=1)
+
+
 FLOWS = [
     HANDOVER,
     Flow("first update of foo", never_updated, UPDATE, BACK, half_way(UPDATE, never_updated)),
@@ -219,4 +246,8 @@ FLOWS = [
     of_stateful_set("StatefulSet, on from a pause", UPDATE_STATEFUL_SET, BACK_STATEFUL_SET, paused_stateful_set),
     of_stateful_set("StatefulSet, back from a pause", BACK_STATEFUL_SET, UPDATE_STATEFUL_SET, paused_stateful_set),
     STUCK,
+    of_daemon_set("DaemonSet", UPDATE_DAEMON_SET, BACK_DAEMON_SET),
+    of_daemon_set("DaemonSet, to a pause", PAUSE_DAEMON_SET, BACK_DAEMON_SET),
+    of_daemon_set("DaemonSet, on from a pause", UPDATE_DAEMON_SET, BACK_DAEMON_SET, paused_daemon_set),
+    of_daemon_set("DaemonSet, back from a pause", BACK_DAEMON_SET, UPDATE_DAEMON_SET, paused_daemon_set),
 ]

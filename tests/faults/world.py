@@ -138,7 +138,7 @@ class World:
         with self._stack:
             self.namespace = Namespace(self._kubeconfig, self._title)
             self._stack.callback(self.namespace.delete)
-            for each in ("baton-migration", "baton-stateful-sets"):
+            for each in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
                 self.namespace.allow(role(each), each)
             for name, labels in STRANGERS.items():
                 body = manifest(1, name=name)
@@ -172,7 +172,7 @@ class World:
             self.namespace.remove(name)
         for item in self.namespace.deployments():
             self.namespace.remove_deployment(item["metadata"]["name"])
-        for resource in ("replicasets", "statefulsets"):
+        for resource in ("replicasets", "statefulsets", "daemonsets"):
             self.namespace._call("DELETE", self.namespace._apps(resource))
         for pod in self.namespace.pods():
             if not is_strangers(pod):

@@ -21,6 +21,7 @@ import threading
 import time
 import typing as t
 from pathlib import Path
+from urllib.parse import urlencode
 
 import kubernetes
 import pytest
@@ -288,6 +289,52 @@ class Namespace:
     def patch_stateful_set(self, body: Json, name: str = "foo") -> Json:
         return self._call("PATCH", self._apps("statefulsets", name), body, "application/strategic-merge-patch+json")
 
+    # DaemonSets
+
+    def daemon_set(self, name: str = "foo") -> Json:
+        return t.cast(Json, self._get_apps("daemonsets", name))
+
+    def add_nodes(self, count: int) -> list[str]:
+        """Nodes of KWOK's for the namespace alone; their names. Whoever adds them removes them."""
+        size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
+        names = [f"{self.name}-{number}" for number in range(count)]
+        for name in names:
+            self._call("POST", "/api/v1/nodes", {
+                "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
+                             "labels": {"kubernetes.io/hostname": name, "test": self.name, "number": name.rpartition("-")[2]}},
+                "spec": {"taints": [{"key": "test", "value": self.name, "effect": "NoSchedule"}]},
+                "status": {"capacity": size, "allocatable": size}})
+        return names
+
+    def remove_nodes(self, names: t.Iterable[str] = ()) -> None:
+        """These, or all that were added for the namespace."""
+        query = urlencode({"labelSelector": f"test={self.name}"})
+        there = [item["metadata"]["name"] for item in self._call("GET", f"/api/v1/nodes?{query}")["items"]]
+        for name in names or there:
+            self._call("DELETE", f"/api/v1/nodes/{name}")
+
+    def make_daemon_set(self, nodes: int, image: str = "myimage:v1", name: str = "foo", template: Json | None = None,
+                        **spec: t.Any) -> Json:
+        """A DaemonSet with all its pods ready, which the code under test may roll; nodes are those of add_nodes()."""
+        self.allow(role("baton-daemon-sets"), f"daemon-sets-{name}")
+        body = as_kind("DaemonSet", manifest(0, image, name), **spec)
+        body["spec"].pop("replicas")
+        body["spec"]["template"]["spec"] |= {
+            "nodeSelector": {"test": self.name}, "tolerations": [{"key": "test", "operator": "Exists"}], **(template or {})}
+        self._call("POST", self._apps("daemonsets"), body)
+        eventually(lambda: self.is_on(nodes, name), f"{name} on {nodes} nodes", seconds=120)
+        return self.daemon_set(name)
+
+    def is_on(self, nodes: int, name: str = "foo") -> bool:
+        """As kubectl rollout status has it, for so many nodes."""
+        item = self.daemon_set(name)
+        status = item.get("status", {})
+        counts = [status.get(f, 0) for f in ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")]
+        return status.get("observedGeneration") == item["metadata"]["generation"] and counts == [nodes] * 3
+
+    def patch_daemon_set(self, body: Json, name: str = "foo") -> Json:
+        return self._call("PATCH", self._apps("daemonsets", name), body, "application/strategic-merge-patch+json")
+
     # The code under test
 
     def roll(self, kill: t.Callable[[KubernetesGateway], None] | None = None, say: t.Callable[[str], None] = lambda line: None,
@@ -325,11 +372,12 @@ class Namespace:
         """What two runs that end alike have in common: controllers without times, pods by owner, labels and image."""
         controllers = {}
         of_their_own = [item for item in self.sets() if not item["metadata"].get("ownerReferences")]
-        of_their_own += self._call("GET", self._apps("statefulsets"))["items"]
+        of_their_own += [item for kind in ("statefulsets", "daemonsets") for item in self._call("GET", self._apps(kind))["items"]]
         for item in [t.cast(Json, self.rc(name)) for name in self.rcs()] + self.deployments() + of_their_own:
             name = item["metadata"]["name"]
             annotations = dict(item["metadata"].get("annotations") or {})
-            annotations.pop(marks.REVISION, None)  # counts how often a template was turned to
+            for each in (marks.REVISION, "deprecated.daemonset.template.generation"):  # count how often a template was turned to
+                annotations.pop(each, None)
             last = json.loads(annotations.pop(marks.LAST_ROLLOUT, "{}"))
             for each in ("time", "revision"):
                 last.pop(each, None)
@@ -337,7 +385,7 @@ class Namespace:
                                  "last": last}
         pods = sorted(
             (pod["metadata"]["ownerReferences"][0]["name"], pod["spec"]["containers"][0]["image"],
-             sorted(pod["metadata"]["labels"].items()))
+             sorted((key, value) for key, value in pod["metadata"]["labels"].items() if key != "pod-template-generation"))
             for pod in self.pods()
         )
         return {"controllers": controllers, "pods": pods}

@@ -61,6 +61,11 @@ OF_A_STATEFUL_SET: Json = {
     "original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2**31 - 1, "maxUnavailable": "100%"}},
                  "minReadySeconds": 2**31 - 2},
     "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, "minReadySeconds": None}}
+#: The same on a DaemonSet.
+OF_A_DAEMON_SET: Json = {
+    **OF_A_STATEFUL_SET,
+    "original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
+    "paced": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}}
 OUTCOMES = ("updating", "rolling back", "updated", "rolled_back")
 
 
@@ -104,7 +109,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
     marks.SUCCESSOR_SPEC: HOSTILE,
     marks.TAKEOVER: (*documents(WHOLE[marks.TAKEOVER]), *HOSTILE),
-    marks.LAST_ROLLOUT: (*documents(WHOLE[marks.LAST_ROLLOUT]), *documents(OF_A_STATEFUL_SET), *HOSTILE),
+    marks.LAST_ROLLOUT: (*documents(WHOLE[marks.LAST_ROLLOUT]), *documents(OF_A_STATEFUL_SET), *documents(OF_A_DAEMON_SET),
+                         *HOSTILE),
     marks.FROZEN: (*documents(WHOLE[marks.FROZEN]), *HOSTILE),
     marks.RESTART: HOSTILE,
     marks.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
@@ -137,6 +143,8 @@ _MESSAGES = (*TEXTS, "exceeded quota: $(touch /tmp/forged), requested: pods=1",
              "taint " * (LONG // 6), " ".join(["persistentvolumeclaim"] * 5000))
 _COUNTS = (0, 1, -1, 2**31 - 1)
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 #: By kind and path of a field, for what is no annotation and no label. Where the API server wants a type, these have it.
 FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
     "controller": {
@@ -150,6 +158,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
         "spec.updateStrategy.rollingUpdate.partition": _COUNTS[:2] + _COUNTS[3:],
         "spec.ordinals.start": _COUNTS, "spec.podManagementPolicy": ("Parallel",),
         "spec.volumeClaimTemplates": ([{"metadata": {"name": PATHS[0]}, "spec": {}}],),
+        **{f"status.{field}": _COUNTS for field in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady",
+                                                    "numberAvailable", "updatedNumberScheduled", "numberMisscheduled")},
         "status.currentRevision": TEXTS, "status.updateRevision": TEXTS,
         "metadata.name": NAMES, "metadata.uid": tuple(map(UID.format, NAMES)),
         "metadata.ownerReferences": ([{"apiVersion": "v1", "kind": "x", "name": PATHS[0], "uid": "x",
@@ -178,6 +188,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
             "status.containerStatuses.lastState.terminated.message": _MESSAGES,
             "status.containerStatuses.state.running": ({},), "status.initContainerStatuses": ([],),
             "spec.containers.image": TEXTS, "spec.containers.name": ("web",), "spec.initContainers": ([],),
+            f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.key": ("metadata.name", *TEXTS),
+            f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.values": ([], list(TEXTS)),
             "spec.nodeName": ("node", *TEXTS), "spec.restartPolicy": ("Always",), "spec.nodeSelector": ({"a": TEXTS[17]},),
             "spec.schedulingGates.name": TEXTS, "spec.volumes.persistentVolumeClaim.claimName": TEXTS,
             "spec.containers.resources.limits.memory": TEXTS, "spec.containers.resources.requests.cpu": TEXTS,
@@ -205,6 +217,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
                 "spec.ports.targetPort": (80, "web"), "spec.ports.port": (80,), "spec.ports.protocol": ("UDP",)},
     "template": {"spec.tolerations": ([],), "spec.terminationGracePeriodSeconds": _COUNTS, "spec.readinessGates": ([],),
                  "spec.overhead": ({"cpu": "9" * 300},), "spec.containers.ports.containerPort": (80,),
+                 "spec.containers.ports.hostPort": (80, 65535),
                  "spec.containers.lifecycle.preStop.sleep.seconds": (0, 2**62),
                  "spec.containers.command": (["sleep", "9" * 5000],)},
     "Node": {"spec.taints.key": TEXTS, "spec.taints.value": TEXTS, "spec.taints.effect": ("NoSchedule",),
@@ -242,6 +255,10 @@ RECIPES: dict[str, dict[str, dict[str, str]]] = {
         "foo": {marks.LAST_ROLLOUT: json.dumps(OF_A_STATEFUL_SET)}},
     "a rollback of a StatefulSet that goes on, at its usual pace": {"foo": {marks.LAST_ROLLOUT: json.dumps({
         **OF_A_STATEFUL_SET, "outcome": "rolling back", "original": {}, "paced": {}})}},
+    "an update of a DaemonSet that goes on, where all pods were to be missing before": {
+        "foo": {marks.LAST_ROLLOUT: json.dumps(OF_A_DAEMON_SET)}},
+    "a rollback of a DaemonSet that goes on, to what nobody has made": {"foo": {marks.LAST_ROLLOUT: json.dumps({
+        **OF_A_DAEMON_SET, "outcome": "rolling back", "set": "foo-nowhere", "original": {}, "paced": {}})}},
     "a rollback that goes on": {"foo": {marks.LAST_ROLLOUT: json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": "rolling back"})}},
 }
 

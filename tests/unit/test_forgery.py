@@ -30,6 +30,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import ar
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset import find as daemonset
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import hash_of
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
@@ -132,8 +134,10 @@ def test_what_has_no_forged_values_is_found():
 
 SIZE, SURGE = 3, 1
 SIZES = {"foo": SIZE, PAYMENTS: SIZE + 1}
-FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "migration")
-#: One of which no pod ever gets ready, in a StatefulSet.
+FLOWS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "migration")
+#: Those whose pods the server makes itself, from ControllerRevisions.
+BY_REVISIONS = ("StatefulSet", "DaemonSet")
+#: One of which no pod ever gets ready, with one of these.
 BROKEN = "myimage:v3"
 #: Images that somebody has asked for.
 ASKED_FOR = {"myimage:v0", "myimage:v1", "myimage:v2", BROKEN, ""}
@@ -158,7 +162,11 @@ def controller(name: str, replicas: int, kind: str, image: str = "myimage:v0") -
                  "progressDeadlineSeconds": 600}
     if kind == Kind.STATEFUL_SET:
         spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
-    counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), replicas)
+    if kind == Kind.DAEMON_SET:
+        spec |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+    counts = dict.fromkeys((
+        "replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "desiredNumberScheduled", "currentNumberScheduled",
+        "numberReady", "numberAvailable", "updatedNumberScheduled"), replicas)
     return {"kind": kind, "spec": spec, "status": {"observedGeneration": 1, **counts}, "metadata": {
         "name": name, "uid": UID.format(name), "resourceVersion": "1", "generation": 1, "labels": labels, "annotations": {},
         "namespace": "default"}}
@@ -194,7 +202,7 @@ class Namespace(Alone):
                      if selector.items() <= item["metadata"]["labels"].items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
-        if self.kind == Kind.STATEFUL_SET:
+        if self.kind in BY_REVISIONS:
             return [it for it in self.kept if marks.owner_uid(it) in uids]
         return [it for it in self.kept if (it["metadata"].get("labels") or {}).get(marks.HISTORY) in uids]
 
@@ -232,8 +240,9 @@ class World:
         elif kind == Kind.DEPLOYMENT:
             self.model = SimulatedDeployments(self.real.items(), [])
             self.model.settle()
-        elif kind == Kind.STATEFUL_SET:
-            self.model = SimulatedStatefulSets(self.real.items())
+        elif kind in BY_REVISIONS:
+            model = SimulatedStatefulSets if kind == Kind.STATEFUL_SET else SimulatedDaemonSets
+            self.model = model(self.real.items())
             self.model.broken = frozenset({BROKEN})
             self.model.settle()
         else:
@@ -278,9 +287,9 @@ class World:
                 and not spec.get("minReadySeconds") and not spec.get("paused"))
 
     def add_revisions(self, made: list[Json]) -> None:
-        """Those that somebody has made; the model of StatefulSets has those of the server beside them."""
+        """Those that somebody has made; the models of StatefulSets and DaemonSets have those of the server beside them."""
         self.real.kept += made
-        if isinstance(self.model, SimulatedStatefulSets):
+        if self.flow in BY_REVISIONS:
             kept, self.model.kept = self.model.kept, {}
             self.model._look_up_revisions = lambda uids: [it for uid in uids for it in (*kept.get(uid, ()), *made)
                                                           if marks.owner_uid(it) == uid]
@@ -327,7 +336,7 @@ class World:
 
     def pods(self) -> list[t.Any]:
         """Those of the user's controllers, as far as the model has some of its own."""
-        if isinstance(self.model, SimulatedStatefulSets):
+        if self.flow in BY_REVISIONS:
             return [pod for name in self.own & self.model.items.keys() for pod in self.model.pods(name)]
         model = self.model.sets if isinstance(self.model, SimulatedDeployments) else self.model
         uids = {item["metadata"]["uid"] for name, (_table, _key, item) in self.each().items() if self.is_own(name)}
@@ -394,6 +403,7 @@ class Guarded(SimulatedGateway):
             self.judge_autoscaler(write)
             return
         self.judge_target(write)
+        missing = daemonset.most_missing if self.kind == Kind.DAEMON_SET else most_missing
         body = write.manifest if isinstance(write, Create) else {}
         spec = body.get("spec") or {}
         for path, value in operations(write, spec):
@@ -401,9 +411,9 @@ class Guarded(SimulatedGateway):
                 raise Broken(f"{write.name} gets the size {value}")
             if path == "/spec/strategy" and value.get("type") != "RollingUpdate":
                 raise Broken(f"{write.name} gets the strategy {value}")
-            if path == "/spec/updateStrategy" and most_missing(value.get("rollingUpdate") or {}, SIZE) > 1:
+            if path == "/spec/updateStrategy" and missing(value.get("rollingUpdate") or {}, SIZE) > 1:
                 raise Broken(f"{write.name} gets the strategy {value}")
-            if path == "/spec/minReadySeconds" and self.kind == Kind.STATEFUL_SET:
+            if path == "/spec/minReadySeconds" and self.kind in BY_REVISIONS:
                 raise Broken(f"{write.name} gets {value} seconds")
             if path == "/spec/template" and not set(images_of(value).values()) <= ASKED_FOR:
                 raise Broken(f"{write.name} gets the images {images_of(value)}")
@@ -422,7 +432,12 @@ class Guarded(SimulatedGateway):
             raise Broken(f"writes to {write.kind} {write.name}: {write}")
 
     def judge_pod(self, write: t.Any) -> None:
-        """Only one that is not ready may go, and is then made anew."""
+        """Only one that is not ready may go, and is then made anew; up to a pause of a DaemonSet any, as judge_pods() allows it."""
+        if self.kind == Kind.DAEMON_SET:
+            own = [pod.name for pod in self.world.model.pods(self.request.name)]
+            if not self.request.pause_at or not isinstance(write, Delete) or write.name not in own:
+                raise Broken(f"deletes the pod {write.name}: {write}")
+            return
         name, _dash, number = write.name.rpartition("-")
         ready = [pod.number for pod in self.world.model.pods(name) if pod.ready] if name == self.request.name else None
         if not isinstance(write, Delete) or ready is None or int(number) in ready:
@@ -444,7 +459,7 @@ class Guarded(SimulatedGateway):
 
     def judge_pods(self) -> None:
         pods, size = self.world.pods(), SIZES[self.request.name]
-        if isinstance(self.world.model, SimulatedStatefulSets):
+        if self.world.flow in BY_REVISIONS:
             if len(pods) > size or sum(pod.ready for pod in pods) < size - 1:
                 raise Broken(f"{len(pods)} pods, {sum(pod.ready for pod in pods)} of them ready")
             return
@@ -495,9 +510,9 @@ LIKELY = (2**31 - 2, 300, True, "myimage:v0", {"type": "RollingUpdate", "rolling
 def may_be_asked(flow: str, params: Json) -> bool:
     if flow == "migration":
         return params.get("state") == "migrated"
-    if params.get("image") == BROKEN and flow != "StatefulSet":
+    if params.get("image") == BROKEN and flow not in BY_REVISIONS:
         return False
-    return params.get("state") != "migrated" and not (flow in ("Deployment", "StatefulSet") and "next_name" in params)
+    return params.get("state") != "migrated" and not (flow in ("Deployment", *BY_REVISIONS) and "next_name" in params)
 
 
 @functools.cache

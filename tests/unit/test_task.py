@@ -93,8 +93,8 @@ def test_check_mode_reports_the_same_steps_and_writes_nothing(cluster):
 
 
 @pytest.mark.parametrize("there, chosen", [
-    (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"), (["Deployment", "StatefulSet"], None), (["DaemonSet"], None),
-    ([], None)])
+    (["Deployment"], "Deployment"), (["StatefulSet"], "StatefulSet"), (["Deployment", "StatefulSet"], None),
+    (["DaemonSet"], "DaemonSet"), ([], None)])
 def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(cluster, monkeypatch, there, chosen):
     cluster(rc("another"))
     monkeypatch.setattr(Gateway, "others", lambda self, name: there)

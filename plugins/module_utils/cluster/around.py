@@ -58,6 +58,14 @@ class Around:
             self._refuse_unless_well(refused)
             return None
 
+    def nodes(self, selector: str) -> frozenset[str]:
+        """As said there. Raises RolloutError."""
+        try:
+            items = self._http.pages(self.collection("nodes"), {"labelSelector": selector}, only_metadata=True)[0]
+        except Refused as refused:
+            raise refused.as_error("nodes", f"the nodes with the labels {selector} cannot be listed") from refused
+        return frozenset(item["metadata"]["name"] for item in items)
+
     def _refuse_unless_well(self, refused: Refused) -> None:
         """What may not be seen is left out; but a server that is not well answers nothing else either: it is not asked again."""
         if refused.status in RETRIED:
@@ -74,8 +82,7 @@ class Around:
 
     def others(self, name: str) -> list[str]:
         """The kinds, but for the one that the user names, of which there is an object with that name that may be seen."""
-        paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind} | {
-            "DaemonSet": f"/apis/apps/v1/namespaces/{self._namespace}/daemonsets"}
+        paths = {kind: kind.collection(self._namespace) for kind in Kind if kind is not self._kind}
         return [kind for kind, path in paths.items() if self._status(f"{path}/{quoted(name)}") == 200]
 
     def why_absent(self, name: str) -> str:

@@ -118,6 +118,12 @@ class Alone:
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return []
 
+    def all_pods(self, controller: Controller) -> list[Json] | None:
+        return []
+
+    def nodes(self, selector: str) -> frozenset[str]:
+        return frozenset()
+
     def warnings(self) -> list[Json]:
         return []
 

@@ -43,9 +43,10 @@ class KubernetesGateway:
         self._named = self._caches[self.kind]
         self._pods = pods = Pods(self.http, namespace, watches_pods)
         self.live_pods, self.hand_over, self.refuse_hand_over = pods.live_pods, pods.hand_over, pods.refuse_hand_over
-        self.pods, self.troubled_pods, self.warnings, self.log = pods.of, pods.troubled_pods, pods.warnings, pods.log
+        self.all_pods, self.pods, self.troubled_pods = pods.all, pods.of, pods.troubled_pods
+        self.warnings, self.log = pods.warnings, pods.log
         self._around = around = Around(self.http, namespace, self.kind)
-        self.find, self.objects, self.revisions = around.find, around.objects, around.revisions
+        self.find, self.objects, self.revisions, self.nodes = around.find, around.objects, around.revisions, around.nodes
         self.rules, self.why_absent, self.others = around.rules, around.why_absent, around.others
         leases = KubernetesLeases(self.http, namespace)
         self.lease, self.put_lease, self.drop_lease, self.server_time = (

@@ -120,6 +120,15 @@ class Pods:
                             next_command='grant the additional Role in docs/permissions.md ("Where owner references are '
                             'protected"), then run the same task again')
 
+    def all(self, controller: Controller) -> list[Json] | None:
+        """As said there. Raises RolloutError."""
+        try:
+            return self._http.pages(self._path, {"labelSelector": _labels(controller.selector)})[0]
+        except Refused as refused:
+            if refused.status == 403:
+                return None
+            raise refused.as_error(self._where) from refused
+
     # What explains a wait
 
     def of(self, controller: Controller) -> list[Json]:

@@ -42,6 +42,12 @@ class SimulatedGateway(Alone):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return self._model.troubled_pods(controller)
 
+    def all_pods(self, controller: Controller) -> list[Json] | None:
+        return self._model.all_pods(controller)
+
+    def nodes(self, selector: str) -> frozenset[str]:
+        return self._model.nodes(selector)
+
     def objects(self, resource: str) -> list[Json] | None:
         objects = self._real.objects(resource)
         return objects and [self._changed.get(it["metadata"]["uid"], it) for it in objects]

@@ -16,10 +16,11 @@ import time
 import typing as t
 from urllib.parse import urlencode
 
+from ..model.by_server import parse
 from ..model.errors import RolloutError
 from ..model.fields import Json, each_text, told
 from ..model.kinds import Kind
-from ..model.observed import Controller, parse
+from ..model.observed import Controller
 from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause
 
 #: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.

@@ -193,7 +193,7 @@ def _refused(controller: Controller, events: list[Json], commands: t.Mapping[str
     Some kinds have no condition for that, and only Events tell it: they count while pods are missing.
     """
     subject = _Subject(f"{controller.kind} {controller.name}", {**commands})
-    if controller.kind.replaces_in_place and controller.current < controller.replicas:
+    if controller.kind.makes_pods_by_revisions and controller.current < controller.replicas:
         return subject.causes(REFUSED, [sign for sign in _signs(events) if sign.reason == "FailedCreate"][-1:])
     if not controller.failure or handover.CLOSED in controller.failure:  # closed on purpose, until all pods are handed over
         return []

@@ -169,9 +169,9 @@ def _needed(update: _Update, surge: int) -> quotas.Amounts:
 
 def _nodes(update: _Update) -> t.Iterator[str]:
     """No node takes one of the new pods, not even when nothing else runs on it."""
-    found = []
+    found, wanted = [], _as_made(update)
     for node in update.around.nodes or ():
-        obstacles = ((number, obstacle.of(node, update.wanted)) for number, obstacle in enumerate(_OBSTACLES))
+        obstacles = ((number, obstacle.of(node, wanted)) for number, obstacle in enumerate(_OBSTACLES))
         first = next((each for each in obstacles if each[1]), None)
         if first is None:
             return
@@ -182,6 +182,18 @@ def _nodes(update: _Update) -> t.Iterator[str]:
         number, what = max(found)
         yield (f"No node can run any of the new pods, even with nothing else on it: {told}. "
                f"{_OBSTACLES[number].advice.format(what, kubectl=update.request.kubectl_of_cluster)}")
+
+
+def _as_made(update: _Update) -> Json:
+    """The wanted template with the tolerations that the server's controller adds, where the pods are to be on each node.
+
+    Source: AddOrUpdateDaemonPodTolerations (pkg/controller/daemon/util/daemonset_util.go).
+    """
+    if not update.request.kind.has_pods_by_node:
+        return update.wanted
+    spec = _map(update.wanted, "spec")
+    more = [{"key": f"node.kubernetes.io/{what}", "operator": "Exists"} for what in _TOLERATED_ON_EACH_NODE]
+    return {**update.wanted, "spec": {**spec, "tolerations": [*_list(spec, "tolerations"), *more]}}
 
 
 def _budgets(update: _Update) -> t.Iterator[str]:
@@ -314,6 +326,8 @@ def _too_small(node: Json, template: Json) -> str:
     return ", ".join(f"{quotas.in_words(amount)} {resource}" for resource, amount in asked if amount > allocatable[resource])
 
 
+#: Of a node, what keeps no pod away that is to be on each.
+_TOLERATED_ON_EACH_NODE = ("not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure", "unschedulable")
 #: In the order in which one is told of a node with several; the advice is that for the node which is nearest to fitting.
 _OBSTACLES = (
     _Obstacle("not ready", "See why: {kubectl} get nodes", _not_ready),

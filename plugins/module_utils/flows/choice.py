@@ -28,6 +28,10 @@ def choose(request: Request) -> Flow:
         from .statefulset.look import StatefulSetFlow
 
         return StatefulSetFlow()
+    if request.kind is Kind.DAEMON_SET:
+        from .daemonset.look import DaemonSetFlow
+
+        return DaemonSetFlow()
     from .stepped.look import SteppedFlow
 
     return SteppedFlow(request.kind)

@@ -54,6 +54,12 @@ class Cluster(t.Protocol):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Those of a controller's pods that are not ready, or were restarted, or are about to go."""
 
+    def all_pods(self, controller: Controller) -> list[Json] | None:
+        """All pods that match a controller's labels, whole, as they are now; None where they may not be seen."""
+
+    def nodes(self, selector: str) -> frozenset[str]:
+        """The names of the nodes with these labels (a label selector). Raises RolloutError."""
+
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         """The object as the API server would store it. Raises RolloutError where it refuses that."""
 
@@ -86,6 +92,14 @@ class Model(t.Protocol):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Those of a controller's pods that are not ready, as far as a flow goes by them."""
         return []
+
+    def all_pods(self, controller: Controller) -> list[Json] | None:
+        """All pods of a controller, as far as a flow goes by them."""
+        return None
+
+    def nodes(self, selector: str) -> frozenset[str]:
+        """The names of the nodes with these labels."""
+        return frozenset()
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold."""
@@ -127,6 +141,8 @@ class Memory:
     made: str = ""
     #: The size at the beginning, as long as it could be seen: of a controller that somebody deletes meanwhile nothing else is left.
     size: int | None = None
+    #: The names of the nodes whose pods are first, once they have been looked up.
+    nodes: frozenset[str] | None = None
     #: The ControllerRevisions of the history, or None where they have to be looked up (again).
     revisions: list[Json] | None = None
     #: Whether the history is kept: it goes on without where that is not possible.

@@ -12,9 +12,9 @@ not be the same.)
 from __future__ import annotations
 
 from ..model import identity, marks
+from ..model.by_server import SteppedByServer
 from ..model.fields import Json
 from ..model.marks import Rollout
-from ..model.observed import SteppedByServer
 from ..model.request import Request
 from ..model.settings import is_same
 from ..model.steps import Patch, annotation, put, test

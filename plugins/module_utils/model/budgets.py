@@ -36,14 +36,18 @@ def kept(budgets: t.Iterable[Json], desired: int, unavailable: int) -> int:
     return min([unavailable, *(spare(budget, desired) for budget in budgets)])
 
 
-def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int, surge: int, unavailable: int) -> None:
-    """Raise RolloutError where these budgets let no pod be missing, and there may be none beyond the size."""
+def refuse_standstill(request: Request, budgets: t.Iterable[Json], desired: int, surge: int, unavailable: int,
+                      may_surge: bool = True) -> None:
+    """Raise RolloutError where these budgets let no pod be missing, and there is none beyond the size.
+
+    may_surge: whether there could be one.
+    """
     if surge == unavailable == 0 < desired:
         name = next(budget["metadata"]["name"] for budget in budgets if not spare(budget, desired))
         what = f"the PodDisruptionBudget {name} allows none of its {desired} pods to be unavailable"
-        if request.kind.replaces_in_place:
+        if request.kind.replaces_in_place or not may_surge:
             one = """--type=merge -p '{"spec": {"minAvailable": null, "maxUnavailable": 1}}'"""
-            raise RolloutError(f"{what}, and an old pod has to go before the new one of its name can come", where=request.where,
+            raise RolloutError(f"{what}, and an old pod has to go before the new one in its place can come", where=request.where,
                                next_command=("let it allow one:", f"{request.kubectl} patch pdb {name} {one}"))
         raise RolloutError(f"{what}, and max_surge is 0, so no pod could ever be replaced", where=request.where,
                            next_command="add max_surge=1 to the task, so that a new pod is there before an old one goes")

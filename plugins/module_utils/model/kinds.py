@@ -29,6 +29,7 @@ class Kind(Word):
     REPLICA_SET = "ReplicaSet"
     DEPLOYMENT_CONFIG = "DeploymentConfig"
     STATEFUL_SET = "StatefulSet"
+    DAEMON_SET = "DaemonSet"
 
     @property
     def group(self) -> str:
@@ -48,7 +49,7 @@ class Kind(Word):
     def short(self) -> str:
         """The word that people give to kubectl."""
         return {Kind.REPLICATION_CONTROLLER: "rc", Kind.REPLICA_SET: "rs", Kind.DEPLOYMENT: "deployment",
-                Kind.DEPLOYMENT_CONFIG: "dc", Kind.STATEFUL_SET: "sts"}[self]
+                Kind.DEPLOYMENT_CONFIG: "dc", Kind.STATEFUL_SET: "sts", Kind.DAEMON_SET: "ds"}[self]
 
     @property
     def is_made_by_others(self) -> bool:
@@ -65,12 +66,12 @@ class Kind(Word):
         """What the controller of new pods counts as in a ResourceQuota; one outside the core group has one name only."""
         if self is Kind.REPLICATION_CONTROLLER:
             return self.resource, f"count/{self.resource}"
-        return () if self.replaces_in_place else ("count/replicasets.apps",)
+        return () if self.makes_pods_by_revisions else ("count/replicasets.apps",)
 
     @property
     def is_stepped_by_server(self) -> bool:
         """Whether the server's own controller changes the sizes: the object stays the same one, and has no successor."""
-        return self in (Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET)
+        return self in (Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET, Kind.DAEMON_SET)
 
     @property
     def replaces_in_place(self) -> bool:
@@ -78,15 +79,33 @@ class Kind(Word):
         return self is Kind.STATEFUL_SET
 
     @property
+    def makes_pods_by_revisions(self) -> bool:
+        """Whether the server keeps its templates as ControllerRevisions, and makes its pods from them without a ReplicaSet between.
+
+        Such a kind has no condition that tells why pods are not created: only Events do.
+        """
+        return self in (Kind.STATEFUL_SET, Kind.DAEMON_SET)
+
+    @property
+    def surges_or_lacks(self) -> bool:
+        """Whether, in an update, it either has more pods than its size or lacks some: the API server refuses both together."""
+        return self is Kind.DAEMON_SET
+
+    @property
+    def has_pods_by_node(self) -> bool:
+        """Whether it has one pod on each node, so that a pause can say which of them are first."""
+        return self is Kind.DAEMON_SET
+
+    @property
     def server_label(self) -> str:
         """The label by which the server's own controller tells pods of one template from those of another; "" where it has none."""
         return {Kind.DEPLOYMENT: marks.HASH_LABEL, Kind.DEPLOYMENT_CONFIG: marks.ROLLOUT_LABEL,
-                Kind.STATEFUL_SET: marks.POD_REVISION}.get(self, "")
+                Kind.STATEFUL_SET: marks.POD_REVISION, Kind.DAEMON_SET: marks.POD_REVISION}.get(self, "")
 
     @property
     def history_label(self) -> str:
         """The label by which the ControllerRevisions are found that keep the templates of controllers of this kind."""
-        return marks.SERVER_HISTORY if self is Kind.STATEFUL_SET else marks.HISTORY
+        return {Kind.STATEFUL_SET: marks.SERVER_HISTORY, Kind.DAEMON_SET: marks.POD_REVISION}.get(self, marks.HISTORY)
 
     @property
     def may_be_migrated(self) -> bool:
@@ -113,7 +132,8 @@ class Kind(Word):
 
 
 #: Those that the user may name.
-ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET)
+ROLLED = (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET, Kind.DEPLOYMENT, Kind.DEPLOYMENT_CONFIG, Kind.STATEFUL_SET,
+          Kind.DAEMON_SET)
 #: Those whose selector is a mapping of labels, and nothing more.
 _SELECT_BY_LABELS = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT_CONFIG)
 

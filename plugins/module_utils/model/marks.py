@@ -47,7 +47,8 @@ RESTART = "baton.kubernetes/restart"
 HISTORY = "baton.kubernetes/history-of"
 #: Label that the server gives the pods of a Deployment, by their template.
 HASH_LABEL = "pod-template-hash"
-#: Label that the server gives the pods of a StatefulSet: the ControllerRevision that has their template.
+#: Label that the server gives the pods of a StatefulSet, and of a DaemonSet: which ControllerRevision has their template. With the
+#: first it is the name of that one, with the second a hash, which is a label of the ControllerRevision itself as well.
 POD_REVISION = "controller-revision-hash"
 #: Label on the ControllerRevisions that the server keeps itself: a hash of what each holds.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
@@ -168,6 +169,8 @@ class Revision:
     #: The ControllerRevision that keeps it, and the uid of that one's controller; "" for a template that is in use.
     name: str = ""
     owner_uid: str = ""
+    #: What the label POD_REVISION of its pods is, where the server has made them from that ControllerRevision.
+    pods: str = ""
 
 
 def partner(annotations: Annotations) -> str | None:
@@ -321,8 +324,9 @@ def server_revision(item: Json) -> Revision | None:
     template.pop("$patch", None)
     if not _is_template(template) or not fields.is_size(number):
         return None
-    return Revision(t.cast(int, number), template, fields.text(item["metadata"], "creationTimestamp"), "",
-                    item["metadata"]["name"], owner_uid(item))
+    name = item["metadata"]["name"]
+    return Revision(t.cast(int, number), template, fields.text(item["metadata"], "creationTimestamp"), "", name, owner_uid(item),
+                    pod_revision(fields.mapping(item, "metadata", "labels")) or name)
 
 
 def owner_uid(item: Json) -> str:

@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from . import identity, marks
-from .fields import Json, mapping, number, objects, text, told
+from .fields import Json, objects, text, told
 from .kinds import Kind
 from .marks import Revision
 from .request import Request
@@ -199,144 +199,6 @@ class Controller:
         return marks.last_rollout(self.annotations)
 
 
-@dataclasses.dataclass(frozen=True)
-class SteppedByServer(Controller):
-    """One whose pods the server's own controller replaces, as some fields of its spec tell it to."""
-
-    #: Pods that have the present template (status.updatedReplicas).
-    updated: int
-    #: What spec has of SETTINGS; None where the server leaves it out.
-    settings: Json
-
-    KIND: t.ClassVar[Kind]
-    #: The fields of spec that say how the server's controller goes on, and those that an update changes for as long as it lasts.
-    SETTINGS: t.ClassVar[tuple[str, ...]]
-    PACED: t.ClassVar[tuple[str, ...]]
-
-    @classmethod
-    def fields_of(cls, item: Json) -> Json:
-        """What an object that the API server shows has for the fields of this class."""
-        return {**vars(Controller.from_api(item, cls.KIND)), "settings": {field: item["spec"].get(field) for field in cls.SETTINGS},
-                "updated": (item.get("status") or {}).get("updatedReplicas", 0)}
-
-    @property
-    def rollout(self) -> marks.Rollout | None:
-        """The record of the update in progress, as it is written there, or None: also where it is one of another kind."""
-        record = marks.rollout(self.annotations)
-        return record if record and self.may_have_paced(record.paced) else None
-
-    def may_have_paced(self, paced: Json) -> bool:
-        """Whether an update may have set these."""
-        return paced.keys() <= set(self.PACED)
-
-    @property
-    def is_marked(self) -> bool:
-        return self.rollout is not None
-
-    @property
-    def paused(self) -> int | None:
-        return self.rollout.paused if self.rollout else None
-
-    @property
-    def desired(self) -> int | None:
-        """Its size where its old pods come back, as that of a controller that grows again."""
-        return self.replicas if self.rollout and self.rollout.is_back else 0
-
-
-@dataclasses.dataclass(frozen=True)
-class Deployment(SteppedByServer):
-    """A Deployment, which has its pods by ReplicaSets that the server's own controller makes and sizes."""
-
-    KIND = Kind.DEPLOYMENT
-    SETTINGS = PACED = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy")
-
-    @classmethod
-    def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
-        return cls(**cls.fields_of(item))
-
-    @property
-    def is_signed(self) -> bool:
-        """Its settings are those of an update of ours: whoever may only annotate it cannot make that so."""
-        return self.settings["minReadySeconds"] == NEVER or self.settings["progressDeadlineSeconds"] == IN_UPDATE
-
-
-@dataclasses.dataclass(frozen=True)
-class StatefulSet(SteppedByServer):
-    """A StatefulSet, whose pods have numbers, and keep their names and volumes when they are replaced."""
-
-    #: The ControllerRevisions with the template of before the update in progress, and with the present one.
-    current_revision: str
-    update_revision: str
-    #: Its volumeClaimTemplates.
-    claims: tuple[Json, ...]
-    #: The number of its first pod.
-    start: int
-
-    KIND = Kind.STATEFUL_SET
-    SETTINGS = ("minReadySeconds", "updateStrategy")
-    PACED = ("updateStrategy",)
-
-    @classmethod
-    def from_api(cls, item: Json, kind: Kind | None = None) -> StatefulSet:
-        status = item.get("status")
-        return cls(**cls.fields_of(item), current_revision=text(status, "currentRevision"),
-                   update_revision=text(status, "updateRevision"), claims=tuple(objects(item["spec"], "volumeClaimTemplates")),
-                   start=number(mapping(item["spec"], "ordinals"), "start"))
-
-    def may_have_paced(self, paced: Json) -> bool:
-        return super().may_have_paced(paced) and all(text(each, "type") == "RollingUpdate" for each in paced.values())
-
-    @property
-    def is_replaced_by_server(self) -> bool:
-        """Whether the server replaces pods of another template, and does not wait for somebody to delete them (OnDelete)."""
-        return text(self.settings["updateStrategy"], "type") != "OnDelete"
-
-    @property
-    def numbers(self) -> Json:
-        """partition, and with the feature gate MaxUnavailableStatefulSet maxUnavailable."""
-        return mapping(self.settings["updateStrategy"], "rollingUpdate")
-
-    @property
-    def partition(self) -> int:
-        """The pods that keep the template of before: those with the lowest numbers."""
-        return number(self.numbers, "partition")
-
-
-@dataclasses.dataclass(frozen=True)
-class DeploymentConfig(Controller):
-    """OpenShift's: each of its rollouts is a ReplicationController that it makes and, unless it is paused, sizes."""
-
-    #: As the API server shows it.
-    spec: Json
-    #: The number of its newest rollout, which may not have begun; 0 before the first.
-    latest: int
-
-    #: What stands for a pod template that is not there.
-    NONE: t.ClassVar[Json] = {"spec": {"containers": []}}
-
-    @classmethod
-    def from_api(cls, item: Json, kind: Kind | None = None) -> DeploymentConfig:
-        spec = mapping(item, "spec")
-        whole = {**item, "spec": {**spec, "template": mapping(spec, "template") if mapping(spec, "template", "spec") else cls.NONE}}
-        return cls(**vars(Controller.from_api(whole, Kind.DEPLOYMENT_CONFIG)), spec=spec,
-                   latest=number(item.get("status"), "latestVersion"))
-
-    @property
-    def is_paused(self) -> bool:
-        return bool(self.spec.get("paused"))
-
-    @property
-    def is_held(self) -> bool:
-        """It was paused by its migration."""
-        return self.is_paused and marks.is_held(self.annotations)
-
-    def number_of(self, controller: Controller) -> int:
-        """Which of its rollouts that is; 0 for none. Who may annotate a controller changes neither its name nor its owner."""
-        number_ = controller.name.removeprefix(f"{self.name}-")
-        is_one = controller.owner_uid == self.uid and number_ != controller.name and number_.isdecimal() and len(number_) < 10
-        return int(number_) if is_one and int(number_) <= self.latest else 0
-
-
 class Pod(t.NamedTuple):
     """A pod that has neither ended nor is about to, as far as a handover is concerned."""
 
@@ -394,16 +256,6 @@ class Observed:
     def in_progress(self) -> bool:
         """An update has begun and has not ended."""
         return any(it.is_marked for it in (self.primary, self.successor) if it)
-
-
-#: What has more to tell than its pods.
-_CLASSES: dict[Kind, type[Controller]] = {
-    Kind.DEPLOYMENT: Deployment, Kind.DEPLOYMENT_CONFIG: DeploymentConfig, Kind.STATEFUL_SET: StatefulSet}
-
-
-def parse(kind: Kind, item: Json) -> Controller:
-    """An object of that kind as the API server shows it."""
-    return _CLASSES.get(kind, Controller).from_api(item, kind)
 
 
 def revision_of(controller: Controller) -> int:

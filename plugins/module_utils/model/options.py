@@ -54,6 +54,7 @@ ARGUMENT_SPEC: Json = dict(
     failure_grace=dict(type="float", default=Request.failure_grace),
     on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
     pause_at=dict(type="str"),
+    nodes=dict(type="str"),
     max_steps=dict(type="int"),
     autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default=Request.autoscaler),
     record_events=dict(type="bool", default=Request.record_events),
@@ -86,7 +87,6 @@ def request_from(params: Json) -> Request:
     _refuse_contradictions(state, kind, given)
     name = _name("name", given.get("name", ""))
     definition = _definition(given, kind)
-    in_place = {"max_surge": Size(0), "max_unavailable": Size(1)} if kind.replaces_in_place else {}
     request = Request(
         name=name,
         state=state,
@@ -99,10 +99,19 @@ def request_from(params: Json) -> Request:
         gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
         rolls_back=given.get("on_failure") == "rollback",
         **{option: given[option] for option in _TAKEN if option in given},
-        **in_place | {option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
+        **_fenceposts(kind, given)
+        | {option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
     )
     _refuse_what_cannot_go_on(request)
     return request
+
+
+def _fenceposts(kind: Kind, given: Json) -> dict[str, Size]:
+    """What max_surge and max_unavailable are where they are not given, and a kind has other defaults than a Request."""
+    if not (kind.replaces_in_place or kind.surges_or_lacks):
+        return {}
+    surges = kind.surges_or_lacks and size("max_surge", given.get("max_surge", 0)).value > 0
+    return {"max_surge": Size(0), "max_unavailable": Size(0 if surges else 1)}
 
 
 def _refuse_contradictions(state: State, kind: Kind, given: Json) -> None:
@@ -129,6 +138,17 @@ def _refuse_what_cannot_go_on(request: Request) -> None:
         option = "max_surge" if request.max_surge.value else "max_unavailable=0"
         raise RolloutError(f"{option} cannot be used with kind={request.kind}, because an old pod has to go before the new one of "
                            f"its name can come: leave it out")
+    if request.kind.surges_or_lacks and request.max_surge.value:
+        if request.max_unavailable.value:
+            raise RolloutError(f"max_surge and max_unavailable cannot be combined with kind={request.kind}: the API server takes "
+                               f"only one of them")
+        if request.pause_at is not None and not request.state.undoes:
+            raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, because an old pod has to go "
+                               f"before the new one of its node can come: give max_unavailable")
+    if request.nodes and not request.kind.has_pods_by_node:
+        raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have one pod on each node: leave it out")
+    if request.nodes and request.pause_at is None:
+        raise RolloutError("nodes says which pods are the first up to a pause: give pause_at as well")
     if request.definition is not None:
         namespace = request.definition["metadata"].get("namespace") or request.namespace
         if namespace != request.namespace:
@@ -333,7 +353,7 @@ def _positive(option: str, value: float) -> float:
 
 
 #: What is a field of a Request as it is given: options, and what task.py has found out about the connection.
-_TAKEN = ("autoscaler", "record_events", "return_sizes", "lock", "connection")
+_TAKEN = ("nodes", "autoscaler", "record_events", "return_sizes", "lock", "connection")
 #: Options that are fields of a Request once they have been checked.
 _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "namespace": _namespace,

@@ -39,8 +39,8 @@ def _is_rolling_update(value: t.Any) -> bool:
             and not all(str(each).strip("0%") == "" for each in numbers.values()))
 
 
-def _is_update_strategy(value: t.Any) -> bool:
-    """Whether the API server takes it for one of a StatefulSet."""
+def is_of_stateful_set(value: t.Any) -> bool:
+    """Whether the API server takes it for the updateStrategy of a StatefulSet."""
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
     numbers = value.get("rollingUpdate", {})
@@ -54,11 +54,31 @@ def _is_update_strategy(value: t.Any) -> bool:
         (is_size(most) and most > 0) or (isinstance(most, str) and bool(_PERCENT.fullmatch(most)) and 0 < int(most[:-1]) <= 100))
 
 
+def is_of_daemon_set(value: t.Any) -> bool:
+    """Whether the API server takes it for the updateStrategy of a DaemonSet: one of the two numbers is 0, and the other is not.
+
+    With OnDelete, the numbers may be left out; those that are there mean nothing until it is RollingUpdate again.
+    """
+    if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
+        return False
+    if value.get("type") == "OnDelete" and "rollingUpdate" not in value:
+        return True
+    numbers = value.get("rollingUpdate")
+    if value.get("type") not in ("OnDelete", "RollingUpdate") or not isinstance(numbers, dict):
+        return False
+    return (numbers.keys() == {"maxSurge", "maxUnavailable"} and all(map(_is_number_or_share, numbers.values()))
+            and sum(str(each).strip("0%") == "" for each in numbers.values()) == 1)
+
+
+def _is_number_or_share(value: t.Any) -> bool:
+    return is_size(value) or (isinstance(value, str) and bool(_PERCENT.fullmatch(value)) and int(value[:-1]) <= 100)
+
+
 _PERCENT = re.compile(r"[0-9]{1,9}%")
 _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),
     "minReadySeconds": lambda value: value is None or is_size(value),
     "progressDeadlineSeconds": lambda value: value is None or (is_size(value) and value > 0),
     "strategy": _is_rolling_update,
-    "updateStrategy": _is_update_strategy,
+    "updateStrategy": lambda value: is_of_stateful_set(value) or is_of_daemon_set(value),
 }

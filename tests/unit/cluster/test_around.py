@@ -76,7 +76,7 @@ NO = status(404)
     ([shown(), NO, NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
     ([NO, NO, shown(), NO, NO], "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
     ([shown(), shown(), NO, NO, NO], "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
-    ([NO, NO, NO, NO, shown()], "there is a DaemonSet foo"),
+    ([NO, NO, NO, NO, shown()], "there is a DaemonSet foo (kind=DaemonSet)"),
     ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
     ([NO, NO, NO, NO, NO, shown()], ""),
     ([status(403)] * 6, ""),

@@ -234,7 +234,7 @@ def test_all_kinds_are_listed_at_once_the_one_that_the_user_names_first(both, ap
     assert [path for _method, path in api.sent] == [f"{APPS}/deployments?limit=500", f"{APPS}/replicasets?limit=500"]
     assert {kind: list(both.controllers(kind)) for kind in (None, *Kind)} == {
         None: ["foo"], Kind.DEPLOYMENT: ["foo"], Kind.REPLICA_SET: ["foo-1"], Kind.REPLICATION_CONTROLLER: [],
-        Kind.DEPLOYMENT_CONFIG: [], Kind.STATEFUL_SET: []}
+        Kind.DEPLOYMENT_CONFIG: [], Kind.STATEFUL_SET: [], Kind.DAEMON_SET: []}
     assert [both.items(kind) for kind in (None, Kind.REPLICA_SET, Kind.REPLICATION_CONTROLLER)] == [[DEPLOYMENT], [SET], []]
     assert len(api.sent) == 2
 

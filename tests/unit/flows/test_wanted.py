@@ -16,8 +16,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.look import dry_run_of
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.wanted import changed_in_place
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import Deployment
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Deployment
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Merge, Patch, put
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of

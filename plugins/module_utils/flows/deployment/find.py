@@ -25,8 +25,9 @@ import dataclasses
 import typing as t
 
 from ...model import marks
+from ...model.by_server import Deployment
 from ...model.marks import Revision, Rollout
-from ...model.observed import IN_UPDATE, NEVER, Controller, Deployment, Observed, revision_of
+from ...model.observed import IN_UPDATE, NEVER, Controller, Observed, revision_of
 from ...model.template import same_template, without_label
 
 #: minReadySeconds that a task may have been asked for, so that no ReplicaSet has them yet.

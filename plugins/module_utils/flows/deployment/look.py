@@ -10,9 +10,10 @@ import dataclasses
 import typing as t
 
 from ...model import budgets, marks
+from ...model.by_server import Deployment
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller, Deployment, Observed
+from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import Action, Decision, Patch, Step
 from ...model.template import same_template

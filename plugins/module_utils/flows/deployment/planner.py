@@ -21,11 +21,12 @@ import dataclasses
 import typing as t
 
 from ...model import budgets, identity, marks
+from ...model.by_server import Deployment
 from ...model.errors import NoSuchController, RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.marks import Revision, Rollout
-from ...model.observed import IN_UPDATE, NEVER, Controller, Deployment, revision_of
+from ...model.observed import IN_UPDATE, NEVER, Controller, revision_of
 from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import image_names, images_of, same_template, without_label

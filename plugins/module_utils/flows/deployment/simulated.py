@@ -15,9 +15,10 @@ import copy
 import typing as t
 
 from ...model import identity, marks
+from ...model.by_server import Deployment
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller, Deployment, revision_of
+from ...model.observed import Controller, revision_of
 from ...model.patches import DoesNotHold, patched
 from ...model.steps import Create, Patch, Write, put
 from ...model.template import with_label

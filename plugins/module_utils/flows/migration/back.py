@@ -11,9 +11,9 @@ before the ReplicaSet goes, so that whoever migrates it once more finds what the
 from __future__ import annotations
 
 from ...model import marks
+from ...model.by_server import DeploymentConfig
 from ...model.errors import NoSuchController, RolloutError
 from ...model.kinds import State
-from ...model.observed import DeploymentConfig
 from ...model.request import Request
 from ...model.steps import Action, Decision, Step, Wait, annotation, patch, put, test
 from .. import handover

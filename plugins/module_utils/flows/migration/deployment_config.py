@@ -15,10 +15,11 @@ import shlex
 import typing as t
 
 from ...model import marks
+from ...model.by_server import DeploymentConfig
 from ...model.fields import Json, mapping, number, objects, text, told, values
 from ...model.identity import canonical
 from ...model.kinds import Kind
-from ...model.observed import Controller, DeploymentConfig
+from ...model.observed import Controller
 from ...model.request import Request
 from ...model.template import image_names, without_label
 from ..flow import Cluster

@@ -10,11 +10,12 @@ import dataclasses
 import typing as t
 
 from ...model import identity, marks
+from ...model.by_server import Deployment, DeploymentConfig
 from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.marks import Kept
-from ...model.observed import Controller, Deployment, DeploymentConfig, Observed
+from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import REVISION
 from ...model.template import without_label

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from ...model import marks
+from ...model.by_server import DeploymentConfig
 from ...model.errors import RolloutError
 from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.marks import Kept
-from ...model.observed import Controller, DeploymentConfig
+from ...model.observed import Controller
 from ...model.request import Request
 from ...model.steps import REVISION, Action, Create, Delete, Step
 from ...model.template import same_template, with_label

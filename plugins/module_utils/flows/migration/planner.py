@@ -18,10 +18,11 @@ from __future__ import annotations
 import typing as t
 
 from ...model import marks
+from ...model.by_server import DeploymentConfig
 from ...model.errors import NoSuchController, RolloutError, either
 from ...model.kinds import State
 from ...model.marks import Kept
-from ...model.observed import Controller, DeploymentConfig, Observed, revision_of
+from ...model.observed import Controller, Observed, revision_of
 from ...model.request import Request
 from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, scale, test
 from .. import handover

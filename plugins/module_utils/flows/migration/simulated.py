@@ -13,9 +13,10 @@ import collections
 import typing as t
 
 from ...model import marks
+from ...model.by_server import parse
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller, Pod, parse
+from ...model.observed import Controller, Pod
 from ...model.patches import DoesNotHold, patched
 from ...model.steps import Create, Delete, HandOver, Write
 from ..flow import Model

@@ -24,12 +24,13 @@ import dataclasses
 import typing as t
 
 from ...model import marks
+from ...model.by_server import StatefulSet
 from ...model.fields import Json, mapping, objects, text
 from ...model.marks import Revision, Rollout
-from ...model.observed import Controller, Observed, StatefulSet
-from ...model.settings import is_same
-from ...model.template import labels_of, without_label
+from ...model.observed import Controller
+from ...model.template import labels_of
 from ...model.thresholds import Size
+from ..by_revisions.find import RevisionsObserved, own_revisions, was_there_first, with_numbers
 
 
 class StatefulSetPod(t.NamedTuple):
@@ -57,60 +58,33 @@ class StatefulSetPod(t.NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class StatefulSetObserved(Observed):
-    """What there is of a StatefulSet; it has no successor. history has its ControllerRevisions, as far as somebody has looked."""
+class StatefulSetObserved(RevisionsObserved):
+    """What there is of a StatefulSet."""
 
-    #: The record of an update that has not ended, with nothing in it that is known to be wrong.
-    record: Rollout | None = None
     #: Its pods that are not ready or about to go, by their numbers, and the numbers of its live ones; None where nobody has looked.
     troubled: tuple[StatefulSetPod, ...] = ()
     live: frozenset[int] | None = None
 
     @property
     def is_rolling(self) -> bool:
-        """Whether an update is in progress, as the server's own controller says."""
         it = t.cast("StatefulSet | None", self.primary)
         return bool(it and it.is_observed and it.is_replaced_by_server and it.current_revision != it.update_revision)
 
     @property
-    def is_all_new(self) -> bool:
-        """There is nothing left to do, whatever the record says."""
-        it = t.cast("StatefulSet | None", self.primary)
-        return bool(it and it.is_settled and it.updated == it.replicas and not self.is_rolling)
-
-    @property
-    def rollout(self) -> Rollout | None:
-        """The record of the update in progress, as far as it is proven."""
-        it, record = t.cast("StatefulSet | None", self.primary), self.record
-        if it is None or record is None:
-            return None
-        has_paced = any(is_same(it.settings[field], value) and value != record.original[field]
-                        for field, value in record.paced.items())
-        return record if has_paced or not self.is_all_new else None
-
-    @property
-    def in_progress(self) -> bool:
-        return self.rollout is not None or self.is_rolling
+    def present_name(self) -> str:
+        return t.cast(StatefulSet, self.primary).update_revision
 
     @property
     def present(self) -> Revision | None:
-        """What has its present template."""
-        return next((it for it in self.history if it.name == t.cast(StatefulSet, self.primary).update_revision), None)
+        return next((it for it in self.history if it.name == self.present_name), None)
 
     @property
     def before(self) -> Revision | None:
-        """What has the template of before the update, whoever has begun it."""
-        others = [it for it in self.history if it is not self.present]
+        others = self.others
         if self.record and others and others[0].name == self.record.set:
             return others[0]
         it = t.cast(StatefulSet, self.primary)
         return next((each for each in others if each.name == it.current_revision and self.is_rolling), None)
-
-    @property
-    def is_put_back(self) -> bool:
-        """Whether somebody has given it the previous template again, in the middle of the update."""
-        it = t.cast("StatefulSet | None", self.primary)
-        return bool(self.record and it and it.is_observed and it.update_revision == self.record.set)
 
     @property
     def stuck(self) -> tuple[StatefulSetPod, ...]:
@@ -128,10 +102,8 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Statef
     if primary is None:
         return StatefulSetObserved(None, None)
     it = t.cast(StatefulSet, primary)
-    own = [dataclasses.replace(each, template=without_label(each.template, it.kind.server_label))
-           for each in filter(None, map(marks.server_revision, revisions)) if each.owner_uid == it.uid]
-    newest_first = tuple(sorted(own, key=lambda each: each.number, reverse=True))
-    return StatefulSetObserved(primary=it, successor=None, history=newest_first, record=_credible(it, newest_first))
+    history = own_revisions(it, revisions)
+    return StatefulSetObserved(primary=it, successor=None, history=history, record=_credible(it, history))
 
 
 def number_of(pod: str) -> int:
@@ -161,20 +133,12 @@ def _credible(primary: StatefulSet, history: t.Sequence[Revision]) -> Rollout | 
     if record is None:
         return None
     if is_doubted(primary):
-        strategy = record.original["updateStrategy"]
         present = {field: value for field, value in primary.numbers.items() if field == "maxUnavailable"}
-        numbers = {"partition": strategy["rollingUpdate"].get("partition", 0), **present}
-        record = dataclasses.replace(record, original={**record.original, "updateStrategy": {**strategy, "rollingUpdate": numbers}})
-    if record.is_back and primary.is_observed and history and not _has_turned(primary, record, history):
+        partition = record.original["updateStrategy"]["rollingUpdate"].get("partition", 0)
+        record = with_numbers(record, {"partition": partition, **present})
+    # The status says what was there before until all pods had what is undone.
+    has_turned = (primary.update_revision == primary.current_revision
+                  or was_there_first(primary.update_revision, record.set, history))
+    if record.is_back and primary.is_observed and history and not has_turned:
         return dataclasses.replace(record, outcome=Rollout.UPDATING, set=primary.current_revision)
     return record
-
-
-def _has_turned(primary: StatefulSet, record: Rollout, history: t.Sequence[Revision]) -> bool:
-    """Whether the present template was there before the revision that the record says is undone.
-
-    The status says so until all pods had the undone one. A revision's number is given anew when it comes back, its time is not.
-    """
-    times = {each.name: each.time for each in history}
-    undone, present = times.get(record.set), times.get(primary.update_revision)
-    return primary.update_revision == primary.current_revision or (undone is not None and present is not None and present <= undone)

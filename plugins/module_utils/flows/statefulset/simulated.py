@@ -14,13 +14,13 @@ from __future__ import annotations
 import copy
 import typing as t
 
-from ...model import identity, marks, observed
+from ...model import marks, observed
+from ...model.by_server import StatefulSet
 from ...model.fields import Json
 from ...model.kinds import Kind
-from ...model.observed import Controller, StatefulSet
-from ...model.patches import DoesNotHold, patched
-from ...model.steps import REVISION, Delete, Patch, Write
-from ...model.template import same_template
+from ...model.observed import Controller
+from ...model.steps import Delete, Patch, Write
+from ..by_revisions.simulated import is_broken, revision_of, written
 from ..flow import Model
 from ..simulated import MOST_PODS, Move
 from .find import StatefulSetPod
@@ -83,15 +83,9 @@ class SimulatedStatefulSets(Model):
         item = self.items.get(write.name)
         if item is None or not isinstance(write, Patch):
             return False
-        try:
-            changed = patched(item, write)
-        except DoesNotHold:
-            return False
-        if changed["spec"] != item["spec"]:
-            metadata = changed["metadata"]
-            changed = {**changed, "metadata": {**metadata, "generation": metadata.get("generation", 1) + 1}}
-        self.items[write.name] = changed
-        return True
+        if changed := written(item, write):
+            self.items[write.name] = changed
+        return changed is not None
 
     def _delete_pod(self, write: Delete) -> bool:
         name = write.name.rpartition("-")[0]
@@ -147,8 +141,7 @@ class SimulatedStatefulSets(Model):
 
     def _is_broken(self, name: str, pod: Pod) -> bool:
         kept = self._kept(self.items[name]["metadata"].get("uid", ""))
-        made_of = next((it["data"]["spec"]["template"] for it in kept if it["metadata"]["name"] == pod.revision), None)
-        return made_of is not None and made_of["spec"]["containers"][0]["image"] in self.broken
+        return is_broken(next((it for it in kept if it["metadata"]["name"] == pod.revision), None), self.broken)
 
     def _state(self, name: str) -> tuple[tuple[Pod, ...], Json, tuple[Json, ...]]:
         item = self.items[name]
@@ -159,7 +152,8 @@ class SimulatedStatefulSets(Model):
         item, it = self.items[name], t.cast(StatefulSet, self.controllers()[name])
         if it.replicas > MOST_PODS:
             return self._state(name)
-        update, revisions = _revision_of(it, self._kept(it.uid))
+        present, revisions = revision_of(it, self._kept(it.uid))
+        update = present["metadata"]["name"]
         names = {each["metadata"]["name"] for each in revisions}
         current = it.current_revision if it.current_revision in names else update
         is_parallel = item["spec"].get("podManagementPolicy") == "Parallel"
@@ -199,23 +193,6 @@ def _turn(it: StatefulSet, pods: dict[int, Pod], current: str, update: str, is_p
         if not pods[number].ready:
             return result()
     return result()
-
-
-def _revision_of(it: StatefulSet, kept: tuple[Json, ...]) -> tuple[str, tuple[Json, ...]]:
-    """The name of the ControllerRevision that has the present template, and all of them; one that comes back is numbered anew."""
-    newest = max((each["revision"] for each in kept), default=0)
-    for each in kept:
-        template = {field: value for field, value in each["data"]["spec"]["template"].items() if field != "$patch"}
-        if same_template(template, it.template, it.kind.server_label):
-            if each["revision"] == newest:
-                return each["metadata"]["name"], kept
-            others = tuple(other for other in kept if other is not each)
-            return each["metadata"]["name"], (*others, {**each, "revision": newest + 1})
-    name = f"{it.name}-{identity.digest(it.template)}"
-    metadata = {"name": name, "ownerReferences": [it.reference], "creationTimestamp": f"9999, after {newest:09} others"}
-    made = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata, "revision": newest + 1,
-            "data": {"spec": {"template": it.template}}}
-    return name, (*kept, made)
 
 
 def _uid(pod: Pod) -> str:

@@ -655,7 +655,10 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
     """Clients come and go with any wish, the server moves in any order; each wish reaches its end from wherever that leads."""
     replicas = data.draw(st.sampled_from([1, 3, 4]))
     strategy = data.draw(st.sampled_from(list(STRATEGIES.values())))
-    it = cluster(replicas, strategy, podManagementPolicy=data.draw(st.sampled_from(["OrderedReady", "Parallel"])))
+    policy = data.draw(st.sampled_from(["OrderedReady", "Parallel"]))
+    # With Parallel, the server replaces the pod with the highest number although one with a lower number is not ready.
+    missing = 1 if policy == "OrderedReady" else 2
+    it = cluster(replicas, strategy, podManagementPolicy=policy)
     it.broken = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
     for _stage in range(data.draw(st.integers(1, 3))):
         request = WISHES[data.draw(st.sampled_from(sorted(WISHES)))]
@@ -663,7 +666,7 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
             moves, ready = it.moves(), {pod for pod in it.pods("foo") if pod.ready}
             if choice and moves:
                 it.make(moves[choice % len(moves)])
-                assert sum(pod.ready for pod in it.pods("foo")) >= min(replicas - 1, len(ready))
+                assert sum(pod.ready for pod in it.pods("foo")) >= min(replicas - missing, len(ready))
             else:
                 step(request, it)
                 assert ready <= set(it.pods("foo")), "a task deletes no pod that is ready"

@@ -1,0 +1,107 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What there is of a StatefulSet or a DaemonSet, as far as both have it: the record of an update, and ControllerRevisions. Pure.
+
+The record (marks.Rollout) is an annotation: whoever may annotate the object writes it as he likes. What he cannot write is its
+spec, its status, and its ControllerRevisions. What is believed of the record, find.py of each of the two flows says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import marks
+from ...model.by_server import ByRevisions
+from ...model.fields import Json
+from ...model.marks import Revision, Rollout
+from ...model.observed import Observed
+from ...model.settings import is_same
+from ...model.template import without_label
+
+
+@dataclasses.dataclass(frozen=True)
+class RevisionsObserved(Observed):
+    """What there is of one; it has no successor. history has its ControllerRevisions, as far as somebody has looked."""
+
+    #: The record of an update that has not ended, with nothing in it that is known to be wrong.
+    record: Rollout | None = None
+
+    @property
+    def its(self) -> ByRevisions | None:
+        """The object itself."""
+        return t.cast("ByRevisions | None", self.primary)
+
+    @property
+    def is_rolling(self) -> bool:
+        """Whether an update is in progress, as the server's own controller says."""
+        raise NotImplementedError
+
+    @property
+    def present(self) -> Revision | None:
+        """What has its present template."""
+        raise NotImplementedError
+
+    @property
+    def before(self) -> Revision | None:
+        """What has the template of before the update, whoever has begun it."""
+        raise NotImplementedError
+
+    @property
+    def present_name(self) -> str:
+        """The name of what has its present template, or ""."""
+        return self.present.name if self.present else ""
+
+    @property
+    def others(self) -> list[Revision]:
+        """Its earlier templates, the newest first."""
+        return [it for it in self.history if it is not self.present]
+
+    @property
+    def is_all_new(self) -> bool:
+        """There is nothing left to do, whatever the record says."""
+        it = self.its
+        return bool(it and it.is_settled and it.updated == it.replicas and not self.is_rolling)
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """The record of the update in progress, as far as it is proven."""
+        it, record = self.its, self.record
+        if it is None or record is None:
+            return None
+        has_paced = any(is_same(it.settings[field], value) and value != record.original[field]
+                        for field, value in record.paced.items())
+        return record if has_paced or not self.is_all_new else None
+
+    @property
+    def in_progress(self) -> bool:
+        return self.rollout is not None or self.is_rolling
+
+    @property
+    def is_put_back(self) -> bool:
+        """Whether somebody has given it the previous template again, in the middle of the update."""
+        return bool(self.record and self.record.set and self.its and self.its.is_observed and self.present_name == self.record.set)
+
+
+def own_revisions(primary: ByRevisions, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
+    """Those of these ControllerRevisions that it controls, the newest first; those of others may be among them."""
+    own = [dataclasses.replace(each, template=without_label(each.template, primary.kind.server_label))
+           for each in filter(None, map(marks.server_revision, revisions)) if each.owner_uid == primary.uid]
+    return tuple(sorted(own, key=lambda each: each.number, reverse=True))
+
+
+def was_there_first(name: str, undone: str, history: t.Iterable[Revision]) -> bool:
+    """Whether one ControllerRevision was created before another.
+
+    The number of one is given anew when its template comes back; its time is not.
+    """
+    times = {each.name: each.time for each in history}
+    return name in times and undone in times and times[name] <= times[undone]
+
+
+def with_numbers(record: Rollout, numbers: Json) -> Rollout:
+    """The record as if these had been the numbers of updateStrategy before the update."""
+    strategy = {**record.original["updateStrategy"], "rollingUpdate": numbers}
+    return dataclasses.replace(record, original={**record.original, "updateStrategy": strategy})

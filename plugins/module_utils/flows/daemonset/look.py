@@ -1,0 +1,117 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""DaemonSets, whose pods the server's own controller replaces node by node: what is looked at, and where it stands. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ...model import marks
+from ...model.by_server import ByRevisions, DaemonSet
+from ...model.errors import RolloutError
+from ...model.fields import Json
+from ...model.kinds import Kind
+from ...model.observed import Observed
+from ...model.request import Request
+from ...model.steps import Decision, Write
+from .. import recorded
+from ..by_revisions.find import RevisionsObserved
+from ..by_revisions.look import HISTORY, RevisionsFlow, of_readiness
+from ..flow import Cluster, Memory, Model, RealCluster, Rule
+from .find import DaemonPod, DaemonSetObserved, find, most_missing
+from .planner import bounds, plan
+
+#: Seconds after which the pods are listed again although the status of the DaemonSet is what it was.
+LOOK_AGAIN = 2.0
+
+
+class DaemonSetFlow(RevisionsFlow):
+    """One object, and the pods that the server makes for it on each node."""
+
+    watches = (Kind.DAEMON_SET,)
+    find_in = staticmethod(find)
+
+    def needs(self, request: Request) -> tuple[Rule, ...]:
+        own: tuple[Rule, ...] = (("apps", "daemonsets", ("get", "list", "watch", "patch")),)
+        if request.pause_at is not None and not request.state.undoes:
+            own = (*own, HISTORY, ("", "pods", ("list", "delete")))
+        elif request.state.undoes or request.rolls_back:
+            own = (*own, HISTORY, ("", "pods", ("list",)))
+        return (*own, ("", "nodes", ("list",))) if _asks_for_nodes(request) else own
+
+    def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None) -> bool:
+        primary = t.cast(DaemonSet, seen.primary)
+        return (request.undoes or seen.in_progress or recorded.pauses(request, primary)
+                or not recorded.is_wanted(request, primary, wanted or {}))
+
+    def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
+        """The present one may also have got another number since."""
+        last = memory.seen.primary
+        is_same = last is not None and last.is_observed and last.generation == primary.generation
+        return not is_same or super().is_out_of_date(primary, memory)
+
+    def with_pods(self, request: Request, seen: RevisionsObserved, cluster: Cluster, memory: Memory) -> DaemonSetObserved:
+        """With all pods where the task may have to delete one; the status tells when it is worth while to list them again."""
+        there = t.cast(DaemonSetObserved, seen)
+        primary = t.cast(DaemonSet, there.primary)
+        if request.undoes:
+            return _with_what_is_in_use(there, primary, cluster)
+        last = memory.seen.primary
+        is_news = last is None or last.resource_version != primary.resource_version
+        if not recorded.pauses(request, primary) or not (is_news or memory.seconds >= memory.look_at_pods_from):
+            return there
+        memory.look_at_pods_from = memory.seconds + LOOK_AGAIN
+        pods = cluster.all_pods(primary)
+        if pods is None:
+            raise RolloutError("its pods cannot be listed, and pause_at needs to know them", where=request.where,
+                               why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")
+        if _asks_for_nodes(request) and memory.nodes is None:
+            memory.nodes = cluster.nodes(request.nodes)
+        own = (DaemonPod.from_api(item) for item in pods if marks.owner_uid(item) == primary.uid)
+        return dataclasses.replace(there, by_node=tuple(sorted(own, key=lambda pod: (pod.node, pod.name))), nodes=memory.nodes)
+
+    def note(self, write: Write, memory: Memory) -> None:
+        memory.look_at_pods_from = 0
+
+    def plan(self, request: Request, seen: Observed) -> Decision:
+        return plan(request, t.cast(DaemonSetObserved, seen))
+
+    def bounds(self, request: Request, seen: RevisionsObserved) -> tuple[int, int]:
+        return bounds(request, t.cast(DaemonSetObserved, seen), t.cast(DaemonSet, seen.primary))
+
+    def model(self, real: RealCluster) -> Model:
+        from .simulated import SimulatedDaemonSets
+
+        return SimulatedDaemonSets(real.items(), real.revisions, real.all_pods, real.nodes)
+
+    def own_warnings(self, request: Request, seen: RevisionsObserved) -> list[str]:
+        return [*_of_strategy(request, t.cast(DaemonSet, seen.primary)), *of_readiness(seen)]
+
+
+def _asks_for_nodes(request: Request) -> bool:
+    return bool(request.nodes) and not request.state.undoes
+
+
+def _with_what_is_in_use(seen: DaemonSetObserved, primary: DaemonSet, cluster: Cluster) -> DaemonSetObserved:
+    """Asked where the record names another revision than the last one but the present: it is believed where pods have it."""
+    others = seen.others
+    if not others or seen.record is None or seen.record.set == others[0].name:
+        return seen
+    pods = cluster.live_pods(primary.selector)
+    return dataclasses.replace(seen, in_use=frozenset(marks.pod_revision(pod.labels) for pod in pods if pod.owner == primary.uid))
+
+
+# What the user should know before the first write
+
+
+def _of_strategy(request: Request, primary: DaemonSet) -> t.Iterator[str]:
+    if not primary.is_replaced_by_server and not recorded.pauses(request, primary):
+        yield (f"updateStrategy of DaemonSet {primary.name} is OnDelete: for this update, the cluster replaces its pods "
+               f"(RollingUpdate); OnDelete is restored at the end")
+    most = request.max_unavailable.for_api if request.gives_strategy else primary.numbers.get("maxUnavailable", 1)
+    if most_missing({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
+        yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} pods: all of them may be missing at "
+               f"the same time during this update. To keep some of them, give max_unavailable")

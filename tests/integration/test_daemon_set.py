@@ -1,0 +1,367 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""DaemonSets: the server's own controller replaces the pods, or, with OnDelete, those that the task deletes, node by node."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from namespace import RBAC, Killed, dies, eventually, is_ready, role, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+pytestmark = pytest.mark.fake_nodes("nodes of the test's own")
+
+SIZE = 5
+SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+STRATEGIES = {
+    "usual": {},
+    "OnDelete": {"updateStrategy": {"type": "OnDelete"}},
+    "a half": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "50%"}}},
+}
+ALL = {**STRATEGIES, "a surge": {"updateStrategy": SURGE}}
+
+
+@pytest.fixture
+def nodes(namespace):
+    """Nodes of the test's own, by their numbers."""
+    yield namespace.add_nodes(SIZE)
+    namespace.remove_nodes()
+
+
+def roll(namespace, **params):
+    return namespace.roll(**{"kind": "DaemonSet", "image": "myimage:v2", **params})
+
+
+def back(namespace, **params):
+    return namespace.roll(kind="DaemonSet", state="rolled_back", **params)
+
+
+def node_of(pod):
+    field = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution", {})
+    name = pod["spec"].get("nodeName") or field["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+    return int(name.rpartition("-")[2])
+
+
+def versions(namespace):
+    """The version of each pod, by its node; with "!" where it is not ready."""
+    pods = sorted(namespace.pods(), key=node_of)
+    return [pod["spec"]["containers"][0]["image"].rpartition(":")[2] + ("" if is_ready(pod) else "!") for pod in pods]
+
+
+def by_node(namespace):
+    return {node_of(pod): pod["metadata"]["uid"] for pod in namespace.pods()}
+
+
+def strategy(namespace):
+    return namespace.daemon_set()["spec"]["updateStrategy"]
+
+
+def set_image(namespace, image):
+    """As kubectl set image."""
+    namespace.patch_daemon_set({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
+
+
+def actions(result):
+    return [step["action"] for step in result["steps"]]
+
+
+@pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
+def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
+    before = namespace.make_daemon_set(SIZE, **spec)
+    with namespace.observer() as observer:
+        result = roll(namespace)
+
+    again = roll(namespace)
+    assert versions(namespace) == ["v2"] * SIZE and namespace.is_on(SIZE)
+    assert result["msg"] == f"foo is updated to myimage:v2: {SIZE} of {SIZE} replicas available"
+    assert actions(result) == ["update", "annotate"]
+    assert result["rollout"]["images"] == {"before": {"web": "myimage:v1"}, "after": {"web": "myimage:v2"}}
+    assert strategy(namespace) == before["spec"]["updateStrategy"]
+    if not spec:
+        assert (result["rollout"]["floor"], result["rollout"]["ceiling"]) == (SIZE - 1, SIZE)
+        assert observer.most_pods <= SIZE and observer.fewest_ready >= SIZE - 1
+    assert not again["changed"] and set(again["requests"]) == {"GET"}
+
+
+@pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
+def test_a_pause_is_exact_and_stands(namespace, nodes, spec):
+    before = namespace.make_daemon_set(SIZE, **spec)
+    old = by_node(namespace)
+    with namespace.observer() as observer:
+        result = roll(namespace, pause_at="20%", max_unavailable="1")
+        time.sleep(3)
+    assert versions(namespace) == ["v2", "v1", "v1", "v1", "v1"] and len(observer.new) == 1
+    assert {node: uid for node, uid in by_node(namespace).items() if node} == {node: uid for node, uid in old.items() if node}
+    again = roll(namespace, pause_at="20%", max_unavailable="1")
+    with namespace.observer() as observer:
+        more = roll(namespace, pause_at="3", max_unavailable="1")
+    assert versions(namespace) == ["v2"] * 3 + ["v1"] * 2 and len(observer.new) == 2 and observer.fewest_ready >= SIZE - 1
+    assert {node: by_node(namespace)[node] for node in (3, 4)} == {node: old[node] for node in (3, 4)}
+    done = roll(namespace)
+
+    name = f"foo-{namespace.pods()[0]['metadata']['labels'][marks.POD_REVISION]}"
+    assert result["rollout"]["phase"] == "paused" and actions(result) == ["update", "delete", "annotate"]
+    assert result["msg"] == f"foo is paused at 1 of 5 replicas of myimage:v2 ({name}), alongside 4 of myimage:v1"
+    deletion = result["steps"][1]
+    assert deletion["kind"] == "Pod" and deletion["to"] == f"the cluster makes the new pod of node {nodes[0]}"
+    assert not again["changed"] and "already paused" in again["msg"] and not again["requests"]["PATCH"]
+    assert actions(more) == ["pace", "delete", "delete", "annotate"]
+    assert done["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
+    assert strategy(namespace) == before["spec"]["updateStrategy"]
+
+
+def may_list_nodes(namespace):
+    """Give the code under test the ClusterRole of docs/permissions.md; what takes it away again."""
+    name = f"baton-nodes-{namespace.name}"
+    rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]
+    namespace._call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    namespace._call("POST", f"{RBAC}/clusterrolebindings", {
+        "metadata": {"name": name}, "subjects": [{"kind": "ServiceAccount", "name": "baton", "namespace": namespace.name}],
+        "roleRef": {"kind": "ClusterRole", "name": name, "apiGroup": "rbac.authorization.k8s.io"}})
+    eventually(lambda: namespace.is_allowed([{**rules[0]}]), "the ClusterRole")
+
+    def take_away():
+        for kind in ("clusterrolebindings", "clusterroles"):
+            namespace._call("DELETE", f"{RBAC}/{kind}/{name}")
+
+    return take_away
+
+
+def test_pods_on_the_nodes_that_are_asked_for_are_first(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, pause_at="2", nodes="number in (3,4)")
+    assert "nodes" in f"{caught.value.what} {caught.value.why}" and "403" in str(caught.value.as_result()), caught.value.as_result()
+    take_away = may_list_nodes(namespace)
+    try:
+        with pytest.raises(RolloutError, match="none of its pods is on a node with the labels that nodes asks for"):
+            roll(namespace, pause_at="2", nodes="type=fake")
+        with pytest.raises(RolloutError, match="cannot be listed"):
+            roll(namespace, pause_at="2", nodes="((")
+        assert versions(namespace) == ["v1"] * SIZE and marks.LAST_ROLLOUT not in namespace.daemon_set()["metadata"]["annotations"]
+        roll(namespace, pause_at="2", nodes="number in (3,4)")
+        assert versions(namespace) == ["v1"] * 3 + ["v2"] * 2
+        roll(namespace, pause_at="3", nodes="number in (3,4)")
+        assert versions(namespace) == ["v2"] + ["v1"] * 2 + ["v2"] * 2
+    finally:
+        take_away()
+
+
+@pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
+def test_back_from_a_pause(namespace, nodes, spec):
+    before = namespace.make_daemon_set(SIZE, **spec)
+    old = uids(namespace.pods())
+    roll(namespace, pause_at="2")
+    result = back(namespace)
+
+    again = back(namespace)
+    assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
+    assert versions(namespace) == ["v1"] * SIZE and len(old & uids(namespace.pods())) == SIZE - 2
+    assert strategy(namespace) == before["spec"]["updateStrategy"]
+    assert not again["changed"] and "already rolled back" in again["msg"]
+
+
+@pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
+@pytest.mark.parametrize("params", [{}, {"pause_at": "2", "max_unavailable": "1"}], ids=["on its way", "to a pause"])
+def test_back_from_pods_that_never_get_ready(namespace, nodes, spec, params):
+    before = namespace.make_daemon_set(SIZE, **spec)
+    old = uids(namespace.pods())
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, image="myimage:absent", progress_deadline=4, failure_grace=1, **params)
+    assert "the new pods cannot become available" in caught.value.what and "ImagePull" in caught.value.why
+    assert "absent!" in versions(namespace) and "absent" not in versions(namespace)
+    if params:
+        assert versions(namespace).count("absent!") == 1 and len(old & uids(namespace.pods())) == SIZE - 1
+    result = back(namespace)
+    assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
+    assert versions(namespace) == ["v1"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+
+
+def test_a_failed_update_is_rolled_back_by_itself(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1, on_failure="rollback", pause_at="1")
+    assert "is rolled back to myimage:v1" in caught.value.what
+    assert versions(namespace) == ["v1"] * SIZE
+
+
+def test_check_mode_shows_the_steps_and_writes_nothing(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    before, pods = namespace.daemon_set()["metadata"]["resourceVersion"], by_node(namespace)
+    paused = namespace.check(kind="DaemonSet", image="myimage:v2", pause_at="2", max_unavailable="1")
+    whole = namespace.check(kind="DaemonSet", image="myimage:v2")
+
+    assert actions(paused) == ["update", "delete", "delete", "annotate"] and actions(whole) == ["update", "annotate"]
+    names = {pod["metadata"]["name"]: node_of(pod) for pod in namespace.pods()}
+    assert [names[step["name"]] for step in paused["steps"][1:3]] == [0, 1]
+    assert paused["msg"].startswith("foo would be paused at 2 of 5 replicas of myimage:v2")
+    assert whole["msg"] == f"foo would be updated to myimage:v2: {SIZE} of {SIZE} replicas available"
+    assert namespace.daemon_set()["metadata"]["resourceVersion"] == before and by_node(namespace) == pods
+    roll(namespace, pause_at="1")
+    undone = namespace.check(kind="DaemonSet", state="rolled_back")
+    assert actions(undone) == ["update", "annotate"] and undone["msg"].startswith("foo would be rolled back to myimage:v1")
+
+
+def test_a_surge_needs_room_and_missing_pods_need_leave(namespace, nodes):
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    namespace.make_daemon_set(SIZE, template={"containers": [{"name": "web", "image": "myimage:v1", "ports": ports}]})
+    with pytest.raises(RolloutError, match="they use port 8080 of the node"):
+        roll(namespace, max_surge="1")
+    assert roll(namespace)["changed"] and versions(namespace) == ["v2"] * SIZE
+
+
+def test_a_surge_for_one_update(namespace, nodes):
+    before = namespace.make_daemon_set(SIZE)
+    with namespace.observer() as observer:
+        result = roll(namespace, max_surge="1")
+    assert versions(namespace) == ["v2"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+    assert observer.fewest_ready >= SIZE and result["rollout"]["ceiling"] == SIZE + 1
+    namespace.patch_daemon_set({"spec": {"updateStrategy": SURGE}})
+    with pytest.raises(RolloutError, match="pause_at cannot be used, because its updateStrategy lets no pod be missing"):
+        roll(namespace, image="myimage:v3", pause_at="1")
+    roll(namespace, image="myimage:v3", pause_at="1", max_unavailable="1")
+    assert versions(namespace) == ["v3"] + ["v2"] * 4
+    roll(namespace, image="myimage:v3")
+    assert versions(namespace) == ["v3"] * SIZE and strategy(namespace) == SURGE
+
+
+# Interrupted, and other hands
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, after):
+    before = namespace.make_daemon_set(SIZE)
+    old = uids(namespace.pods())
+    with pytest.raises(Killed):
+        roll(namespace, pause_at="2", kill=dies(number, after))
+    roll(namespace, pause_at="2")
+    assert versions(namespace) == ["v2"] * 2 + ["v1"] * 3 and len(old & uids(namespace.pods())) == 3
+    with pytest.raises(Killed):
+        back(namespace, kill=dies(1 + number % 2, after))
+    back(namespace)
+    assert versions(namespace) == ["v1"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+
+
+def test_back_where_the_server_was_done_before_the_client_died(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    with pytest.raises(Killed):
+        roll(namespace, kill=dies(1, True))
+    eventually(lambda: versions(namespace) == ["v2"] * SIZE and namespace.is_on(SIZE), "the end of the update")
+    result = back(namespace)
+    assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
+    assert versions(namespace) == ["v1"] * SIZE
+
+
+def test_somebody_elses_image_in_between_is_refused_by_name(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    roll(namespace, pause_at="1")
+    set_image(namespace, "myimage:v3")
+
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace)
+    assert "another update is in progress: to myimage:v3" in caught.value.what
+    assert "during an update to myimage:v2" in caught.value.what
+    back(namespace)
+    assert versions(namespace) == ["v1"] * SIZE
+
+
+def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace, nodes):
+    before = namespace.make_daemon_set(SIZE)
+    roll(namespace, pause_at="1")
+    set_image(namespace, "myimage:v1")  # as `kubectl apply` of the old manifest does
+
+    result = back(namespace)
+    assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
+    assert versions(namespace) == ["v1"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
+
+
+def test_nodes_come_and_go_during_a_pause(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    roll(namespace, pause_at="1")
+    namespace.remove_nodes(nodes[:1])
+    eventually(lambda: namespace.daemon_set()["status"]["desiredNumberScheduled"] == SIZE - 1, "a node less")
+    roll(namespace, pause_at="1")
+    there = {node: uid for node, uid in by_node(namespace).items() if node}
+    assert [pod["spec"]["containers"][0]["image"] for pod in sorted(namespace.pods(), key=node_of) if node_of(pod)] == [
+        "myimage:v2", *["myimage:v1"] * 3] and len(there) == 4
+    roll(namespace)
+    assert strategy(namespace)["type"] == "RollingUpdate"
+
+
+def test_a_pod_that_is_killed_during_a_pause_comes_back_new(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    roll(namespace, pause_at="1")
+    (last,) = [pod for pod in namespace.pods() if node_of(pod) == 4]
+    namespace.remove(last["metadata"]["name"], "pods")
+    eventually(lambda: versions(namespace) == ["v2", "v1", "v1", "v1", "v2"], "the pod again")
+    roll(namespace, pause_at="2")
+    assert versions(namespace) == ["v2", "v1", "v1", "v1", "v2"]
+
+
+def test_a_restart_replaces_all_pods_once(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    before = uids(namespace.pods())
+    result = roll(namespace, image=None, state="restarted")
+    assert result["changed"] and not before & uids(namespace.pods()) and versions(namespace) == ["v1"] * SIZE
+
+
+def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    for image in ("myimage:v2", "myimage:v3"):
+        roll(namespace, image=image)
+    with pytest.raises(Killed):
+        back(namespace, to_revision=1, kill=dies(1, True))
+    result = back(namespace, to_revision=1)
+    assert versions(namespace) == ["v1"] * SIZE
+    assert result["msg"] == f"foo is rolled back to myimage:v1: {SIZE} of {SIZE} replicas available"
+    assert not back(namespace, to_revision=1)["changed"]
+    with pytest.raises(RolloutError, match="it has no revision 9") as caught:
+        back(namespace, to_revision=9)
+    assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
+
+
+def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    roll(namespace, pause_at="1")
+    params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "pods": True}
+    (told,) = task.info(params)["rollouts"]
+    assert told["phase"] == "paused" and told["controller"]["replicas"] == 4 and told["next"]["replicas"] == 1
+    history = [(each["revision"], each["images"]["web"]) for each in told["history"]]
+    assert history == [(2, "myimage:v2"), (1, "myimage:v1")]
+    assert {each["node"]: each["is_new"] for each in told["pods"]} == {name: name == nodes[0] for name in nodes}
+    assert "kind=DaemonSet" in told["resume_command"] and "state=rolled_back" in told["rollback_command"]
+
+
+def test_what_is_missing_for_a_pause_is_told_before_the_first_write(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    before = namespace.daemon_set()["metadata"]["resourceVersion"]
+    path = f"{RBAC}/namespaces/{namespace.name}/roles/daemon-sets-foo"
+    rules = [rule for rule in role("baton-daemon-sets") if "pods" not in rule["resources"]]
+    namespace._call("PATCH", path, {"rules": rules}, "application/merge-patch+json")
+    pods = [rule for rule in role("baton-daemon-sets") if "pods" in rule["resources"]]
+    eventually(lambda: not namespace.is_allowed(pods), "a permission less")
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, pause_at="1")
+    assert caught.value.why == "not allowed: delete on pods"
+    assert namespace.daemon_set()["metadata"]["resourceVersion"] == before
+    roll(namespace)
+    assert versions(namespace) == ["v2"] * SIZE
+
+
+def test_a_forged_record_lets_no_more_pods_be_missing(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    forged = {"outcome": "updating", "from": {"web": "myimage:v0"}, "to": {"web": "myimage:v1"}, "revision": 0, "set": "foo-v0",
+              "original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}},
+              "paced": {"updateStrategy": strategy(namespace)}, "request": "x"}
+    namespace.patch_daemon_set({"metadata": {"annotations": {marks.LAST_ROLLOUT: json.dumps(forged)}}})
+    with namespace.observer() as observer:
+        roll(namespace)
+    assert versions(namespace) == ["v2"] * SIZE and observer.fewest_ready >= SIZE - 1
+    assert strategy(namespace)["rollingUpdate"]["maxUnavailable"] == 1

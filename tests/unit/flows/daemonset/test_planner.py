@@ -1,0 +1,553 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The state table of a DaemonSet: its rows, and any order in which the server and clients with any wish may act."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+
+import pytest
+from builders import NOW, assumed, carried_out, template
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, Done, Patch, Step, Wait, put
+
+STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+SURGE = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
+HALF = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "50%"}}
+ON_DELETE = {"type": "OnDelete"}
+HELD = {"type": "OnDelete", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
+#: Those with which a task may pause, and all.
+LACKING = {"usual": STRATEGY, "a half": HALF, "OnDelete": ON_DELETE, "OnDelete with numbers": HELD}
+STRATEGIES = {**LACKING, "a surge": SURGE}
+
+
+def asked(**params):
+    return request_from({"name": "foo", "kind": "DaemonSet", **params})
+
+
+UPDATE, V3 = asked(image="myimage:v2"), asked(image="myimage:v3")
+CANARY = asked(image="myimage:v2", pause_at="1")
+BACK, RESTART = asked(state="rolled_back"), asked(state="restarted")
+
+
+def cluster(nodes=3, strategy=None, **spec):
+    """One with foo in it, whose pods are all there."""
+    item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
+            "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(), "updateStrategy": strategy or STRATEGY,
+                     **spec},
+            "status": {"desiredNumberScheduled": nodes}}
+    it = SimulatedDaemonSets([item], nodes=lambda selector: frozenset(selector.split(",")))
+    it.settle()
+    return it
+
+
+def decide(request, it, **facts):
+    flow, memory = choose(request), Memory(now=NOW)
+    request = flow.resolved(request, it, memory)
+    return flow.plan(request, dataclasses.replace(flow.observe(request, it, memory), **facts))
+
+
+go = functools.partial(carried_out, decide)
+
+
+def primary(it):
+    return it.controllers()["foo"]
+
+
+def record(it):
+    return json.loads(it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT])
+
+
+def annotated(it, text):
+    it.items["foo"] = json.loads(json.dumps(it.items["foo"]))
+    it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT] = text
+
+
+def set_by_somebody(it, path, value):
+    assert it.write(Patch("foo", (put(path, value),), "DaemonSet"))
+
+
+def broken(it, image="myimage:v2"):
+    it.broken = frozenset({image})
+    return it
+
+
+def dies(it, node):
+    """The pod of a node is gone."""
+    it._pods["foo"] = tuple(pod for pod in it.pods("foo") if pod.node != node)
+
+
+def unready(it, *nodes):
+    """The pods of these nodes stop being ready, and the status says so."""
+    it._pods["foo"] = tuple(pod._replace(ready=pod.node not in nodes) for pod in it.pods("foo"))
+    it.make(next(move for move in it.moves() if move.verb == "sync"))
+
+
+def versions(it):
+    """The version of the pod of each node, by the nodes' names; with "!" where it is not ready."""
+    images = {each["metadata"]["labels"][marks.POD_REVISION]: each["data"]["spec"]["template"]["spec"]["containers"][0]["image"]
+              for each in it.revisions(["uid of foo"])}
+    return [images[pod.revision].removeprefix("myimage:") + ("" if pod.ready else "!")
+            for pod in sorted(it.pods("foo"), key=lambda pod: pod.node)]
+
+
+def strategy_of(it):
+    return primary(it).settings["updateStrategy"]
+
+
+# Rows
+
+
+def test_there_is_none():
+    with pytest.raises(NoSuchController, match="there is no such DaemonSet"):
+        decide(UPDATE, SimulatedDaemonSets([]))
+
+
+def test_what_the_first_patch_assumes():
+    decision = decide(UPDATE, cluster())
+    assert decision.write.kind == "DaemonSet"
+    assert assumed(decision) == {"/metadata/uid": "uid of foo", "/metadata/generation": 1, "/metadata/annotations": None}
+    it = cluster()
+    annotated(it, "{}")
+    assert assumed(decide(UPDATE, it))["/metadata/annotations/baton.kubernetes~1last-rollout"] == "{}"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_to_another_image_and_back_with_the_strategy_as_it_was(strategy):
+    it = cluster(strategy=strategy)
+    assert go(UPDATE, it) == ["update", "annotate"]
+    assert versions(it) == ["v2"] * 3 and strategy_of(it) == strategy
+    assert record(it)["outcome"] == "updated" and record(it)["from"] == {"web": "myimage:v1"}
+    assert "already has the wanted template" in decide(UPDATE, it).message
+    go(V3, it, until="update")
+    it.make(it.moves()[0])
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v2"] * 3 and strategy_of(it) == strategy
+    assert record(it)["outcome"] == "rolled_back" and "already rolled back" in decide(BACK, it).message
+
+
+@pytest.mark.parametrize("strategy", LACKING.values(), ids=LACKING)
+def test_a_pause_is_exact_and_goes_on_from_there(strategy):
+    it = cluster(4, strategy)
+    old = it.pods("foo")
+    assert go(CANARY, it) == ["update", "delete", "annotate"]
+    assert versions(it) == ["v2", "v1", "v1", "v1"] and primary(it).paused == 1 and set(old[1:]) < set(it.pods("foo"))
+    it.settle()
+    assert "already paused: 1 of its 4 pods are new" in decide(CANARY, it).message
+    assert go(asked(image="myimage:v2", pause_at="75%"), it) == ["pace", "delete", "delete", "annotate"]
+    assert versions(it) == ["v2", "v2", "v2", "v1"] and old[3] in it.pods("foo")
+    assert go(UPDATE, it) == ["pace", "annotate"]
+    assert versions(it) == ["v2"] * 4 and strategy_of(it) == strategy
+
+
+def test_a_step_names_the_pod_and_its_node():
+    it = cluster()
+    go(CANARY, it, until="update")
+    it.settle()
+    decision = decide(CANARY, it)
+    pod = it.pods("foo")[0]
+    assert decision.write == Delete(pod.name, {"uid": pod.uid, "resourceVersion": "True"}, "Pod")
+    assert decision.after == f"the cluster makes the new pod of node {pod.node}"
+
+
+def test_percents_are_rounded_up():
+    it = cluster(5)
+    go(asked(image="myimage:v2", pause_at="21%"), it)
+    assert versions(it) == ["v2", "v2", "v1", "v1", "v1"]
+
+
+def test_pods_on_the_nodes_that_are_asked_for_are_first():
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="2", nodes="node 3,node 2"), it)
+    assert versions(it) == ["v1", "v1", "v2", "v2"]
+    go(asked(image="myimage:v2", pause_at="3", nodes="node 3"), it)
+    assert versions(it) == ["v2", "v1", "v2", "v2"]
+
+
+def test_nodes_that_have_none_of_its_pods_are_told_before_the_first_write():
+    with pytest.raises(RolloutError, match=r"none of its pods is on a node with the labels that nodes asks for \(elsewhere\)"):
+        decide(asked(image="myimage:v2", pause_at="2", nodes="elsewhere"), cluster())
+
+
+def test_one_that_is_not_ready_is_first_and_costs_nothing():
+    it = broken(cluster(4), "myimage:v1")
+    unready(it, "node 2")
+    assert go(CANARY, it, until="delete") == ["update", "delete"]
+    it.settle()
+    assert go(CANARY, it) == ["annotate"]
+    assert versions(it) == ["v1", "v1", "v2", "v1"]
+
+
+def test_no_more_are_missing_than_may_be():
+    it = cluster(4)
+    two = asked(image="myimage:v2", pause_at="3", max_unavailable="2")
+    go(two, it, until="update")
+    it.settle()
+    for _pod in range(2):
+        assert it.write(decide(two, it).write)
+    assert isinstance(decide(two, it), Wait)
+    it.settle()
+    assert decide(two, it).action == "delete"
+
+
+def test_a_new_pod_that_never_gets_ready_ends_there():
+    it = broken(cluster(4))
+    two = asked(image="myimage:v2", pause_at="2")
+    go(two, it, until="delete")
+    it.settle()
+    assert isinstance(decide(two, it), Wait) and versions(it) == ["v2!", "v1", "v1", "v1"] and not it.moves()
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 4 and strategy_of(it) == STRATEGY
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
+def test_back_from_pods_that_never_get_ready(strategy):
+    it = broken(cluster(strategy=strategy))
+    go(UPDATE, it, until="update")
+    it.settle()
+    assert "v2!" in versions(it) and "v2" not in versions(it)
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 3 and strategy_of(it) == strategy
+
+
+def test_a_pod_that_was_there_stays_when_it_goes_back_from_a_pause():
+    it = cluster(4)
+    old = it.pods("foo")
+    go(asked(image="myimage:v2", pause_at="2"), it)
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 4 and set(old[2:]) < set(it.pods("foo"))
+
+
+def test_a_pause_at_fewer_than_there_are_changes_nothing():
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="3"), it)
+    assert "already paused: 3 of its 4 pods are new" in decide(CANARY, it).message
+
+
+def test_a_surge_is_no_way_to_a_pause():
+    with pytest.raises(RolloutError, match="pause_at cannot be used, because its updateStrategy lets no pod be missing") as caught:
+        decide(CANARY, cluster(strategy=SURGE))
+    assert caught.value.next_command == "add max_unavailable=1 to the task"
+    it = cluster(strategy=SURGE)
+    assert go(asked(image="myimage:v2", pause_at="1", max_unavailable="1"), it) == ["update", "delete", "annotate"]
+    assert versions(it) == ["v2", "v1", "v1"]
+    assert go(UPDATE, it) == ["pace", "annotate"] and strategy_of(it) == SURGE
+
+
+@pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
+def test_ports_of_the_node_leave_no_room_for_a_surge(params):
+    it = cluster(strategy=SURGE if not params else STRATEGY)
+    ports = template()
+    ports["spec"]["containers"][0]["ports"] = [{"containerPort": 80, "hostPort": 8080}]
+    set_by_somebody(it, "/spec/template", ports)
+    dies_all = [pod.node for pod in it.pods("foo")]
+    for node in dies_all:
+        dies(it, node)
+    it.settle()
+    with pytest.raises(RolloutError, match=r"they use port 8080 of the node \(hostPort\), and maxSurge is 1"):
+        decide(asked(image="myimage:v2", **params), it)
+    go(asked(image="myimage:v2", max_unavailable="1"), it)
+    assert versions(it) == ["v2"] * 3
+
+
+@pytest.mark.parametrize("params, numbers", [
+    ({"max_surge": "1"}, {"maxSurge": 1, "maxUnavailable": 0}),
+    ({"max_unavailable": "50%"}, {"maxSurge": 0, "maxUnavailable": "50%"}),
+    ({"max_surge": "0"}, {"maxSurge": 0, "maxUnavailable": 1}), ({}, STRATEGY["rollingUpdate"])])
+def test_numbers_are_those_of_the_task_while_it_lasts(params, numbers):
+    it = cluster()
+    request = asked(image="myimage:v2", **params)
+    go(request, it, until="update")
+    assert primary(it).numbers == numbers
+    assert go(request, it) == ["annotate"] and strategy_of(it) == STRATEGY
+
+
+def test_another_wish_in_the_middle_is_refused():
+    it = cluster()
+    go(CANARY, it)
+    with pytest.raises(RolloutError, match=r"another update is in progress: to myimage:v2 \(1 of 3 pods have it\)") as caught:
+        decide(V3, it)
+    finish = asked(image="myimage:v2", container="web")
+    assert caught.value.next_command.splitlines() == [finish.command(), "or:", BACK.command()]
+
+
+def test_a_restart_replaces_all_pods_and_goes_on_after_a_kill():
+    it = cluster()
+    old = set(it.pods("foo"))
+    go(RESTART, it, until="update")
+    it.make(it.moves()[0])
+    assert go(RESTART, it) == ["annotate"]
+    assert not old & set(it.pods("foo"))
+
+
+def test_a_minimum_of_seconds_stays():
+    it = cluster()
+    go(asked(image="myimage:v2", min_ready_seconds=5, progress_deadline=60), it)
+    assert primary(it).settings["minReadySeconds"] == 5 and "5" not in json.dumps(record(it).get("original", {}))
+
+
+def test_back_to_a_revision_by_its_number():
+    it = cluster()
+    go(UPDATE, it)
+    go(V3, it)
+    one = asked(state="rolled_back", to_revision=1)
+    assert go(one, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 3 and "already rolled back to revision 1" in decide(one, it).message
+    with pytest.raises(RolloutError, match="it has no revision 9") as caught:
+        decide(asked(state="rolled_back", to_revision=9), it)
+    assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
+
+
+def test_there_is_nothing_to_go_back_from():
+    it = cluster()
+    with pytest.raises(RolloutError, match="there is no update in progress to roll back"):
+        decide(BACK, it)
+    go(UPDATE, it)
+    with pytest.raises(RolloutError, match=r"the previous revision is 1 \(myimage:v1\)"):
+        decide(BACK, it)
+
+
+# In the middle of something
+
+
+def test_back_where_the_server_was_done_before_the_client_died():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 3 and record(it)["outcome"] == "rolled_back"
+
+
+def test_back_from_a_pause_at_all_of_them():
+    it = cluster()
+    go(asked(image="myimage:v2", pause_at="100%"), it)
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 3
+
+
+def test_back_from_an_update_of_somebody_else():
+    it = broken(cluster())
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    it.settle()
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 3
+
+
+def test_a_pause_in_what_somebody_else_has_begun():
+    it = cluster(4)
+    set_by_somebody(it, "/spec/template", template("myimage:v2"))
+    while versions(it).count("v2") < 1:
+        it.make(it.moves()[0])
+    half = asked(image="myimage:v2", pause_at="50%")
+    go(half, it)
+    assert sorted(versions(it)) == ["v1", "v1", "v2", "v2"]
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 4
+
+
+def test_somebodys_image_in_between_is_refused_and_goes_back_to_what_the_old_pods_have():
+    it = cluster(4)
+    go(CANARY, it)
+    set_by_somebody(it, "/spec/template", template("myimage:v3"))
+    it.settle()
+    it.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
+    with pytest.raises(RolloutError, match=r"to myimage:v3 .* Somebody else began it during an update to myimage:v2"):
+        decide(UPDATE, it)
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 4
+
+
+def test_put_back_by_somebody_it_begins_again_or_is_rolled_back_to_the_end():
+    for request, expected in ((CANARY, ["v2", "v1", "v1", "v1"]), (BACK, ["v1"] * 4)):
+        it = cluster(4)
+        go(CANARY, it)
+        set_by_somebody(it, "/spec/template", template())
+        it.settle()
+        go(request, it)
+        assert versions(it) == expected
+
+
+def test_somebody_lets_the_server_go_on_from_a_pause():
+    it = cluster(4)
+    go(CANARY, it)
+    set_by_somebody(it, "/spec/updateStrategy", STRATEGY)
+    it.make(it.moves()[0])
+    go(CANARY, it)
+    assert primary(it).settings["updateStrategy"]["type"] == "OnDelete" and "v1" in versions(it)
+    go(UPDATE, it)
+    assert versions(it) == ["v2"] * 4 and strategy_of(it) == STRATEGY
+
+
+def test_nodes_come_and_go_during_a_pause():
+    it = cluster(4)
+    go(CANARY, it)
+    it.set_nodes("foo", ["node 1", "node 2", "node 3", "node 4"])  # node 0, with the new pod, has gone
+    it.settle()
+    assert versions(it) == ["v1", "v1", "v1", "v2"]
+    assert "already paused: 1 of its 4 pods are new" in decide(CANARY, it).message
+    it.set_nodes("foo", ["node 1", "node 2", "node 3"])
+    it.settle()
+    go(CANARY, it)
+    assert versions(it) == ["v2", "v1", "v1"]
+
+
+def test_a_pod_that_dies_meanwhile_is_one_of_the_new_ones():
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="2"), it, until="update")
+    it.settle()
+    dies(it, "node 3")
+    go(asked(image="myimage:v2", pause_at="2"), it)
+    assert versions(it) == ["v2", "v1", "v1", "v2"]
+
+
+def test_no_node_takes_it():
+    it = cluster(0)
+    assert go(CANARY, it) == ["update", "annotate"] and "already has the wanted template" in decide(UPDATE, it).message
+
+
+# What is believed
+
+
+def test_a_record_that_goes_back_is_believed_where_the_undone_template_was_made_later():
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    written = record(it)
+    annotated(it, json.dumps({**written, "outcome": "rolling back"}))
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 3
+
+
+def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
+    it = cluster(6, HALF)
+    careful = asked(image="myimage:v2", max_unavailable="1")
+    go(careful, it, until="update")
+    it.settle()
+    decision = decide(careful, it)
+    assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
+    assert it.write(decision.write) and primary(it).numbers == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+@pytest.mark.parametrize("strategy", [{"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}, {"type": "OnDelete", "x": 1},
+                                      {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
+                                      {"type": "RollingUpdate"}])
+def test_a_record_of_what_the_api_server_refuses_is_none(strategy):
+    it = cluster()
+    go(CANARY, it)
+    annotated(it, json.dumps({**record(it), "original": {"updateStrategy": strategy}}))
+    assert primary(it).rollout is None
+
+
+def budget(**spec):
+    return {"metadata": {"name": "pdb"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, **spec}}
+
+
+@pytest.mark.parametrize("wish, command", [(UPDATE, "add max_surge=1 to the task"), (CANARY, "kubectl -n default patch pdb pdb")])
+def test_a_budget_that_lets_no_pod_go_is_told(wish, command):
+    with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 3 pods to be unavailable") as caught:
+        decide(wish, cluster(), budgets=(budget(minAvailable="100%"),))
+    assert command in caught.value.next_command
+
+
+@pytest.mark.parametrize("params, message", [
+    ({"max_surge": "1", "max_unavailable": "1"}, "max_surge and max_unavailable cannot be combined with kind=DaemonSet"),
+    ({"max_surge": "0", "max_unavailable": "0"}, "max_surge and max_unavailable are both 0"),
+    ({"max_surge": "1", "pause_at": "1"}, "max_surge cannot be used with pause_at and kind=DaemonSet"),
+    ({"nodes": "a=b"}, "nodes says which pods are the first up to a pause: give pause_at as well"),
+    ({"nodes": "a=b", "pause_at": "1", "kind": "StatefulSet"}, "nodes cannot be used with kind=StatefulSet"),
+    ({"next_name": "bar"}, "next_name cannot be used with kind=DaemonSet"),
+    ({"state": "migrated", "to_kind": "Deployment", "image": None}, "state=migrated only works for")])
+def test_what_makes_no_sense_is_refused(params, message):
+    with pytest.raises(RolloutError, match=message):
+        asked(**{"image": "myimage:v2", **params})
+
+
+# Any order
+
+WISHES = {"update": UPDATE, "a third": asked(image="myimage:v2", pause_at="34%"),
+          "two thirds": asked(image="myimage:v2", pause_at="67%"), "back": BACK}
+
+
+def step(request, it):
+    """One turn of a client; whether it did something."""
+    try:
+        decision = decide(request, it)
+    except RolloutError:
+        return False
+    return isinstance(decision, Step) and it.write(decision.write)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_the_floor_holds_and_no_pause_is_passed(data):
+    """Clients come and go with any wish, the server moves in any order; each wish reaches its end from wherever that leads."""
+    nodes = data.draw(st.sampled_from([1, 3, 4]))
+    strategy = data.draw(st.sampled_from([STRATEGY, ON_DELETE, HELD]))
+    it = cluster(nodes, strategy)
+    it.broken = frozenset(data.draw(st.sampled_from([(), ("myimage:v2",)])))
+    for _stage in range(data.draw(st.integers(1, 3))):
+        request = WISHES[data.draw(st.sampled_from(sorted(WISHES)))]
+        for choice in data.draw(st.lists(st.integers(0, 20), max_size=25)):
+            moves, ready = it.moves(), {pod for pod in it.pods("foo") if pod.ready}
+            if choice and moves:
+                it.make(moves[choice % len(moves)])
+            else:
+                before = versions(it).count("v2") + versions(it).count("v2!") + nodes - len(it.pods("foo"))
+                step(request, it)
+                if len(it.pods("foo")) < nodes and request.pause_at and ready - set(it.pods("foo")):
+                    assert before < request.pause_at.of(nodes, round_up=True)
+            assert sum(pod.ready for pod in it.pods("foo")) >= min(nodes - 1, len(ready))
+    for _turn in range(30):
+        if not step(BACK, it) and not it.moves():
+            break
+        it.settle()
+    assert versions(it) in (["v1"] * nodes, ["v2"] * nodes)
+    assert strategy_of(it) == strategy
+
+
+@pytest.mark.parametrize("pause", ["1", "50%", "3"])
+@pytest.mark.parametrize("strategy", [STRATEGY, ON_DELETE, HALF], ids=["usual", "OnDelete", "a half"])
+def test_a_pause_comes_out_the_same_after_a_kill_at_any_write(strategy, pause):
+    request = asked(image="myimage:v2", pause_at=pause)
+    for number in range(6):
+        it = cluster(4, strategy)
+        old = set(it.pods("foo"))
+        for _write in range(number):
+            for _turn in range(20):
+                decision = decide(request, it)
+                if isinstance(decision, (Done, Step)):
+                    break
+                it.settle()
+            if isinstance(decision, Step):
+                it.write(decision.write)
+        go(request, it)
+        new = request.pause_at.of(4, round_up=True)
+        assert versions(it) == ["v2"] * new + ["v1"] * (4 - new) and len(old & set(it.pods("foo"))) == 4 - new
+
+
+def test_what_is_between_two_pauses_is_not_called_paused():
+    it = cluster(4)
+    go(CANARY, it)
+    go(asked(image="myimage:v2", pause_at="2"), it, until="delete")
+    assert primary(it).paused is None
+
+
+def test_where_the_history_may_not_be_seen_it_is_asked_for_once(monkeypatch):
+    it, asked_for = cluster(), []
+    monkeypatch.setattr(it, "revisions", asked_for.append)
+    flow, memory = choose(UPDATE), Memory(now=NOW)
+    flow.forgo(memory, "not allowed: list on controllerrevisions (apps)")
+    assert flow.plan(UPDATE, flow.observe(UPDATE, it, memory)).action == "update" and not asked_for
+    with pytest.raises(RolloutError, match="its history cannot be read"):
+        flow.observe(CANARY, it, memory)

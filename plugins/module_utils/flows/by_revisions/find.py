@@ -19,7 +19,7 @@ from ...model.fields import Json
 from ...model.marks import Revision, Rollout
 from ...model.observed import Observed
 from ...model.settings import is_same
-from ...model.template import without_label
+from ...model.template import labels_of, without_label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,9 +86,13 @@ class RevisionsObserved(Observed):
 
 
 def own_revisions(primary: ByRevisions, revisions: t.Iterable[Json]) -> tuple[Revision, ...]:
-    """Those of these ControllerRevisions that it controls, the newest first; those of others may be among them."""
+    """Those of these ControllerRevisions that it controls, the newest first; those of others may be among them.
+
+    The server's own controller takes only those that its selector matches for its own (ListControllerRevisions, ClaimObject).
+    """
+    claimed = (item for item in revisions if primary.selector.items() <= labels_of(item).items())
     own = [dataclasses.replace(each, template=without_label(each.template, primary.kind.server_label))
-           for each in filter(None, map(marks.server_revision, revisions)) if each.owner_uid == primary.uid]
+           for each in filter(None, map(marks.server_revision, claimed)) if each.owner_uid == primary.uid]
     return tuple(sorted(own, key=lambda each: each.number, reverse=True))
 
 

@@ -90,7 +90,7 @@ class Turn:
             if has_it and seen.is_all_new:
                 return Done(recorded.already(request, primary, seen.present.number if seen.present else None))
             # | yes | - | it has the wanted template, and its pods get it | wait |
-            if has_it and primary.settings == self.pace(is_under_way=True):
+            if has_it and primary.is_replaced_by_server and primary.settings == self.pace(is_under_way=True):
                 return self.progress()
             # | yes | - | else | template, pace and record in one patch |
             return self._begin(wanted, Rollout.UPDATING)

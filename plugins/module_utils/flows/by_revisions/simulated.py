@@ -13,7 +13,7 @@ from ...model.by_server import ByRevisions
 from ...model.fields import Json
 from ...model.patches import DoesNotHold, patched
 from ...model.steps import REVISION, Patch
-from ...model.template import same_template
+from ...model.template import labels_of, same_template
 
 
 def written(item: Json, write: Patch) -> Json | None:
@@ -39,7 +39,8 @@ def revision_of(it: ByRevisions, kept: tuple[Json, ...]) -> tuple[Json, tuple[Js
             renumbered = {**each, "revision": newest + 1}
             return renumbered, (*(other for other in kept if other is not each), renumbered)
     digest = identity.digest(it.template)
-    labels = {marks.POD_REVISION: digest} if it.kind.history_label == marks.POD_REVISION else {}
+    own = {marks.POD_REVISION: digest} if it.kind.history_label == marks.POD_REVISION else {}
+    labels = {**labels_of(it.template), **own}
     metadata = {"name": f"{it.name}-{digest}", "ownerReferences": [it.reference], "labels": labels,
                 "creationTimestamp": f"9999, after {newest:09} others"}
     made: Json = {"apiVersion": "apps/v1", "kind": REVISION, "metadata": metadata, "revision": newest + 1,

@@ -132,9 +132,12 @@ class _Turn(Turn):
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | yes | updating | fewer pods are new, or on their way, than the pause asks for | delete an old one |
+        # If it has counted more of them, one has just gone, or somebody has written a label: then the status is right.
         if len(new) + max(0, size - len(live)) < goal:
+            if primary.updated > len(new):
+                return self.progress()
             return self._delete(self._next(live, present.pods), unavailable, record) or self.progress()
-        is_counted = primary.available + primary.misplaced >= ready
+        is_counted = primary.available + primary.misplaced >= min(ready, size)  # the pod of a node that is gone stays for a while
         is_there = sum(pod.is_ready for pod in new) >= goal and primary.updated >= goal and is_counted
         return self.end_at(record, primary.updated) if is_there else self.progress()
 

@@ -551,3 +551,50 @@ def test_where_the_history_may_not_be_seen_it_is_asked_for_once(monkeypatch):
     assert flow.plan(UPDATE, flow.observe(UPDATE, it, memory)).action == "update" and not asked_for
     with pytest.raises(RolloutError, match="its history cannot be read"):
         flow.observe(CANARY, it, memory)
+
+
+# Other hands, with OnDelete
+
+
+def test_where_somebody_has_given_the_template_and_deletes_the_pods_by_hand_a_pause_is_reached():
+    it = cluster(strategy=ON_DELETE)
+    set_by_somebody(it, "/spec/template", UPDATE.applied_to(primary(it).template))
+    it.settle()
+    assert go(CANARY, it) == ["update", "delete", "annotate"]
+    assert versions(it) == ["v2", "v1", "v1"] and strategy_of(it) == ON_DELETE
+
+
+def test_a_pause_whose_record_is_gone_is_told_again_or_goes_on():
+    it = cluster()
+    go(CANARY, it)
+    annotated(it, "")
+    assert go(CANARY, it) == ["update", "annotate"] and versions(it) == ["v2", "v1", "v1"]
+    annotated(it, "")
+    go(UPDATE, it)
+    assert versions(it) == ["v2"] * 3
+
+
+def test_a_revision_that_its_selector_does_not_match_is_none_of_its_own():
+    """Who may create ControllerRevisions names foo as the owner, and copies the present template."""
+    it = cluster()
+    go(CANARY, it)
+    present = it.kept["uid of foo"][-1]
+    metadata = {**present["metadata"], "name": "foo-dup", "labels": {marks.POD_REVISION: "dup"}}
+    it.kept["uid of foo"] += ({**present, "metadata": metadata, "revision": 60},)
+    assert isinstance(decide(CANARY, it), Done)
+
+
+def test_a_pod_that_somebody_has_labelled_as_an_old_one_is_not_deleted_again():
+    it = cluster()
+    go(CANARY, it)
+    it._pods["foo"] = tuple(pod._replace(revision="other") for pod in it.pods("foo"))
+    assert isinstance(decide(CANARY, it), Wait)
+
+
+def test_the_pod_of_a_node_that_is_gone_keeps_no_pause_from_its_end():
+    it = cluster()
+    go(CANARY, it, until="delete")
+    it.settle()
+    pods = choose(CANARY).observe(CANARY, it, Memory(now=NOW)).by_node
+    gone = pods[-1]._replace(name="left", uid="left", node="gone")
+    assert decide(CANARY, it, by_node=(*pods, gone)).after == "paused at 1 of 3"

@@ -96,9 +96,8 @@ def _asks_for_nodes(request: Request) -> bool:
 
 
 def _with_what_is_in_use(seen: DaemonSetObserved, primary: DaemonSet, cluster: Cluster) -> DaemonSetObserved:
-    """Asked where the record names another revision than the last one but the present: it is believed where pods have it."""
-    others = seen.others
-    if not others or seen.record is None or seen.record.set == others[0].name:
+    """Asked where there is more than one that may be the one before: the one that pods have is believed."""
+    if len(seen.others) < 2:
         return seen
     pods = cluster.live_pods(primary.selector)
     return dataclasses.replace(seen, in_use=frozenset(marks.pod_revision(pod.labels) for pod in pods if pod.owner == primary.uid))

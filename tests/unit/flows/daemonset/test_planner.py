@@ -329,6 +329,53 @@ def test_back_where_the_server_was_done_before_the_client_died():
     assert versions(it) == ["v1"] * 3 and record(it)["outcome"] == "rolled_back"
 
 
+def test_back_from_an_update_to_an_old_template():
+    """The one before is the younger of the two."""
+    it = cluster()
+    go(UPDATE, it)
+    go(asked(image="myimage:v1", pause_at="1"), it)
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and record(it)["outcome"] == "rolled_back"
+    go(asked(image="myimage:v1"), it, until="update")
+    it.settle()
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and "already rolled back" in decide(BACK, it).message
+
+
+def forged(it, name="foo-evil", number=50):
+    """Somebody has made a ControllerRevision."""
+    one = json.loads(json.dumps(it.revisions(["uid of foo"])[0]))
+    one["metadata"] |= {"name": name, "labels": {marks.POD_REVISION: "evil"}}
+    it.kept["uid of foo"] += ({**one, "revision": number, "data": {"spec": {"template": template("evil:1")}}},)
+
+
+def test_a_forged_revision_is_not_rolled_out():
+    it = cluster()
+    go(CANARY, it)
+    forged(it)
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 3, "its pods say what was there before"
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    forged(it)
+    with pytest.raises(RolloutError, match=r"before the update: revision 1 \(myimage:v1\) or revision 50 \(evil:1\)\?") as caught:
+        decide(BACK, it)
+    first = asked(state="rolled_back", to_revision=1)
+    assert caught.value.next_command.splitlines()[0] == first.command()
+    go(first, it)
+    assert versions(it) == ["v1"] * 3
+
+
+def test_back_where_pods_were_never_given_the_template_of_before():
+    it = cluster(strategy=ON_DELETE)
+    set_by_somebody(it, "/spec/template", template("myimage:v0"))
+    it.settle()
+    go(CANARY, it)
+    go(BACK, it)
+    assert versions(it) == ["v0"] * 3
+
+
 def test_back_from_a_pause_at_all_of_them():
     it = cluster()
     go(asked(image="myimage:v2", pause_at="100%"), it)

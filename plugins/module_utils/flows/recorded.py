@@ -28,7 +28,7 @@ def is_wanted(request: Request, primary: SteppedByServer, wanted: Json) -> bool:
 
 def pauses(request: Request, primary: SteppedByServer) -> bool:
     """Whether the task ends with some pods of either template."""
-    return request.pause_at is not None and not request.undoes and primary.replicas > 0
+    return request.pause_at is not None and not request.undoes and primary.may_pause
 
 
 def already(request: Request, primary: SteppedByServer, number: int | None) -> str:

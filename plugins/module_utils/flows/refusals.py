@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..model.errors import RolloutError
+from ..model.errors import RolloutError, either
 from ..model.kinds import State
 from ..model.marks import Revision
 from ..model.observed import Controller
@@ -55,6 +55,14 @@ def refuse_contested(request: Request, there: t.Sequence[Revision]) -> None:
                            f"templates", where=request.where, next_command=(
                                "look at them, and delete the one that no update has kept:",
                                f"{request.kubectl} get controllerrevisions {' '.join(names)} -o yaml"))
+
+
+def contested_before(request: Request, candidates: t.Sequence[Revision]) -> RolloutError:
+    """More than one may be the template of before the update, and nothing proves which."""
+    named = " or ".join(f"revision {it.number} ({image_names(images_of(it.template))})" for it in candidates)
+    return RolloutError(f"which template was there before the update: {named}?", where=request.where,
+                        why="its record names the one, its history the other, and it has pods of neither",
+                        next_command=either(*(request.command(State.ROLLED_BACK, to_revision=it.number) for it in candidates)))
 
 
 def unreadable_history(request: Request) -> RolloutError:

@@ -47,6 +47,11 @@ class SteppedByServer(Controller):
         return record.paced.keys() <= set(self.PACED)
 
     @property
+    def may_pause(self) -> bool:
+        """Whether an update can end with some of its pods: it has any."""
+        return self.replicas > 0
+
+    @property
     def is_marked(self) -> bool:
         return self.rollout is not None
 
@@ -148,6 +153,11 @@ class DaemonSet(ByRevisions):
             ("replicas", "desiredNumberScheduled"), ("current", "currentNumberScheduled"), ("ready", "numberReady"),
             ("available", "numberAvailable"), ("updated", "updatedNumberScheduled"), ("misplaced", "numberMisscheduled"))}
         return cls(**cls.fields_of(item) | counts)
+
+    @property
+    def may_pause(self) -> bool:
+        """Also where no node takes it for the moment: those that were there have its pods still, and others may come."""
+        return True
 
     def may_have_paced(self, record: marks.Rollout) -> bool:
         return super().may_have_paced(record) and all(map(is_of_daemon_set, (*record.paced.values(), *record.original.values())))

@@ -171,6 +171,8 @@ class Revision:
     owner_uid: str = ""
     #: What the label POD_REVISION of its pods is, where the server has made them from that ControllerRevision.
     pods: str = ""
+    #: The server has given its ControllerRevision another number since it was made, as it does when a template comes back.
+    is_renumbered: bool = False
 
 
 def partner(annotations: Annotations) -> str | None:
@@ -324,9 +326,11 @@ def server_revision(item: Json) -> Revision | None:
     template.pop("$patch", None)
     if not _is_template(template) or not fields.is_size(number):
         return None
-    name = item["metadata"]["name"]
-    return Revision(t.cast(int, number), template, fields.text(item["metadata"], "creationTimestamp"), "", name, owner_uid(item),
-                    pod_revision(fields.mapping(item, "metadata", "labels")) or name)
+    name, made = item["metadata"]["name"], fields.text(item["metadata"], "creationTimestamp")
+    # The number is all of one that can change, and all times are in UTC, to the second.
+    is_renumbered = any(fields.text(each, "time") > made for each in fields.objects(item["metadata"], "managedFields"))
+    return Revision(t.cast(int, number), template, made, "", name, owner_uid(item),
+                    pod_revision(fields.mapping(item, "metadata", "labels")) or name, is_renumbered)
 
 
 def owner_uid(item: Json) -> str:

@@ -96,13 +96,13 @@ def own_revisions(primary: ByRevisions, revisions: t.Iterable[Json]) -> tuple[Re
     return tuple(sorted(own, key=lambda each: each.number, reverse=True))
 
 
-def was_there_first(name: str, undone: str, history: t.Iterable[Revision]) -> bool:
-    """Whether one ControllerRevision was created before another.
+def may_have_turned(present: Revision | None, undone: str, history: t.Iterable[Revision]) -> bool:
+    """Whether the present template may be one that was there before what is undone.
 
-    The number of one is given anew when its template comes back; its time is not.
+    Then the server has given it another number. When one was made does not tell which came last: both may have come back.
     """
     times = {each.name: each.time for each in history}
-    return name in times and undone in times and times[name] <= times[undone]
+    return present is not None and undone in times and (present.is_renumbered or present.time <= times[undone])
 
 
 def with_numbers(record: Rollout, numbers: Json) -> Rollout:

@@ -166,9 +166,9 @@ class Turn:
             return Step(Action.PACE, self.primary.name, write, before=self.told(self.primary.settings), after=self.told(pace))
         return self.goes_on(record)
 
-    def end_at(self, record: Rollout, new: int) -> Decision:
+    def end_at(self, record: Rollout, new: int, size: int) -> Decision:
         """| yes | updating | as many new pods are ready as the pause asks for | pause it; the end of the task |"""
-        name, size = self.primary.name, self.primary.replicas
+        name = self.primary.name
         if self.primary.paused != new:
             record = dataclasses.replace(record, paused=new)
             return Step(Action.ANNOTATE, name, recorded.patch(self.primary, record.text, self.primary.settings),

@@ -36,7 +36,8 @@ def revision_of(it: ByRevisions, kept: tuple[Json, ...]) -> tuple[Json, tuple[Js
         if same_template(template, it.template, it.kind.server_label):
             if each["revision"] == newest:
                 return each, kept
-            renumbered = {**each, "revision": newest + 1}
+            again = {**each["metadata"], "managedFields": [{"time": f"9999, after {newest:09} others"}]}
+            renumbered = {**each, "metadata": again, "revision": newest + 1}
             return renumbered, (*(other for other in kept if other is not each), renumbered)
     digest = identity.digest(it.template)
     own = {marks.POD_REVISION: digest} if it.kind.history_label == marks.POD_REVISION else {}

@@ -9,8 +9,8 @@ The record (marks.Rollout) is an annotation: whoever may annotate the DaemonSet 
 | believed is that ... | if |
 |---|---|
 | an update is in progress | its status says so, not all pods are new and available, or there is something to restore |
-| it goes back | the revision that is undone was created after the one that has the present template, or there is no other one |
-| this is the template of before | it has the highest number but the present one's; or there are pods that were made from it |
+| it goes back | the present template has come back, or was there before the one that is undone, or there is no other one |
+| this is the template of before | pods were made from it; or the record names it, and only the present one has a higher number |
 | this was updateStrategy | the present one is as the update has set it; never one that lets more pods be missing, but for one pod |
 
 Its status tells no more than how many pods have the present template. Which ones these are the pods' own labels say, and which
@@ -32,7 +32,7 @@ from ...model.marks import Revision, Rollout
 from ...model.observed import Controller
 from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
-from ..by_revisions.find import RevisionsObserved, own_revisions, was_there_first, with_numbers
+from ..by_revisions.find import RevisionsObserved, may_have_turned, own_revisions, with_numbers
 
 #: What the server takes for the numbers where there are none.
 USUAL: Json = {"maxSurge": 0, "maxUnavailable": 1}
@@ -82,11 +82,23 @@ class DaemonSetObserved(RevisionsObserved):
 
     @property
     def before(self) -> Revision | None:
+        """The last one, if the record agrees; else the one of the two that pods have (see contested)."""
         others = self.others
         if not others or not (self.record or self.is_rolling):
             return None
-        left = self.record.set if self.record else others[0].name
-        return next((it for it in others if it.name == left and it.pods in (self.in_use or ())), others[0])
+        named = next((it for it in others if self.record and it.name == self.record.set), None)
+        candidates = (named, others[0]) if named else others
+        return next((it for it in candidates if it is named is others[0] or it.pods in (self.in_use or ())), candidates[0])
+
+    @property
+    def contested(self) -> tuple[Revision, ...]:
+        """Two that may be the one before: the record names one, another was there last, and there are pods of neither.
+
+        Somebody may have written either, or have changed the template during the update.
+        """
+        before, others = self.before, self.others
+        is_sure = before is None or before is others[0] or self.in_use is None or before.pods in self.in_use
+        return () if is_sure or before is None else (before, others[0])
 
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> DaemonSetObserved:
@@ -120,7 +132,7 @@ def _credible(seen: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
         return seen
     if is_doubted(primary):
         record = with_numbers(record, {**USUAL, **primary.numbers})
-    has_turned = not seen.others or was_there_first(seen.present_name, record.set, seen.history)
+    has_turned = not seen.others or may_have_turned(seen.present, record.set, seen.history)
     if record.is_back and primary.is_observed and not has_turned:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING, set=seen.others[0].name)
     return dataclasses.replace(seen, record=record)

@@ -96,9 +96,8 @@ def _asks_for_nodes(request: Request) -> bool:
 
 
 def _with_what_is_in_use(seen: DaemonSetObserved, primary: DaemonSet, cluster: Cluster) -> DaemonSetObserved:
-    """Asked where the record names another revision than the last one but the present: it is believed where pods have it."""
-    others = seen.others
-    if not others or seen.record is None or seen.record.set == others[0].name:
+    """Asked where there is more than one that may be the one before: the one that pods have is believed."""
+    if len(seen.others) < 2:
         return seen
     pods = cluster.live_pods(primary.selector)
     return dataclasses.replace(seen, in_use=frozenset(marks.pod_revision(pod.labels) for pod in pods if pod.owner == primary.uid))
@@ -111,6 +110,9 @@ def _of_strategy(request: Request, primary: DaemonSet) -> t.Iterator[str]:
     if not primary.is_replaced_by_server and not recorded.pauses(request, primary):
         yield (f"updateStrategy of DaemonSet {primary.name} is OnDelete: for this update, the cluster replaces its pods "
                f"(RollingUpdate); OnDelete is restored at the end")
+    if primary.misplaced:
+        yield (f"{primary.misplaced} pods of DaemonSet {primary.name} are on nodes that take no new ones, because of a taint for "
+               f"instance: if one of these is deleted for this update, no new one comes")
     most = request.max_unavailable.for_api if request.gives_strategy else primary.numbers.get("maxUnavailable", 1)
     if most_missing({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
         yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} pods: all of them may be missing at "

@@ -25,7 +25,7 @@ from ...model.request import Request
 from ...model.steps import Action, Decision, Delete, Step
 from ...model.template import same_template
 from ...model.thresholds import Size
-from .. import recorded
+from .. import recorded, refusals
 from ..by_revisions.planner import Turn
 from .find import USUAL, DaemonPod, DaemonSetObserved, is_doubted, most_missing
 
@@ -54,6 +54,13 @@ class _Turn(Turn):
 
     seen: DaemonSetObserved
     primary: DaemonSet
+
+    def _back(self) -> Decision:
+        # | yes | updating | the record names another revision than the last one, and no pod has either | error: which of them? |
+        record, contested = self.seen.record, self.seen.contested
+        if record and not record.is_back and not self.seen.is_put_back and self.primary.is_observed and contested:
+            raise refusals.contested_before(self.request, contested)
+        return super()._back()
 
     def left(self, wanted: Json, *, has_it: bool, is_back: bool) -> str:
         """Where somebody's update is under way, going back means to the template before it; unless that is where it goes."""
@@ -88,7 +95,7 @@ class _Turn(Turn):
         """Raise RolloutError where the task may delete no pod, or none of those that are to be first is there."""
         request, seen, size = self.request, self.seen, self.primary.replicas
         # | yes | any | pause_at, and its updateStrategy has a surge instead of missing pods | error |
-        if not most_missing(numbers, size):
+        if not most_missing(numbers, max(1, size)):
             raise RolloutError("pause_at cannot be used, because its updateStrategy lets no pod be missing (maxUnavailable is 0), "
                                "and an old pod has to go before the new one of its node can come", where=request.where,
                                next_command="add max_unavailable=1 to the task")
@@ -125,21 +132,21 @@ class _Turn(Turn):
         size = primary.replicas + primary.misplaced
         live = [pod for pod in pods if not pod.is_going]
         new = [pod for pod in live if pod.revision == present.pods]
+        # Of nodes that take no new pods, the server does not tell which of them have a new one: any of them may.
+        counted = primary.updated + primary.misplaced
         # As long as the server has not counted the new pods that are seen, it has not counted which of them are available either.
-        if primary.updated + primary.misplaced < len(new):
+        # Where it counts more than are seen (a label may have been changed), none is deleted either.
+        if len(new) > counted or primary.updated > sum(pod.revision == present.pods for pod in pods):
             return self.progress()
         goal = min(primary.replicas, self.request.pause_at.of(primary.replicas, round_up=True))
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | yes | updating | fewer pods are new, or on their way, than the pause asks for | delete an old one |
-        # If it has counted more of them, one has just gone, or somebody has written a label: then the status is right.
         if len(new) + max(0, size - len(live)) < goal:
-            if primary.updated > len(new):
-                return self.progress()
             return self._delete(self._next(live, present.pods), unavailable, record) or self.progress()
         is_counted = primary.available + primary.misplaced >= min(ready, size)  # the pod of a node that is gone stays for a while
-        is_there = sum(pod.is_ready for pod in new) >= goal and primary.updated >= goal and is_counted
-        return self.end_at(record, primary.updated) if is_there else self.progress()
+        is_there = sum(pod.is_ready for pod in new) >= goal and counted >= goal and is_counted
+        return self.end_at(record, len(new), size) if is_there else self.progress()
 
     def _next(self, live: list[DaemonPod], present: str) -> DaemonPod | None:
         """The old pod to be replaced next: first on the nodes that are asked for, and what is not ready costs nothing."""
@@ -158,7 +165,8 @@ class _Turn(Turn):
                         before=f"paused at {primary.paused}", after="goes on")
         write = Delete(pod.name, {"uid": pod.uid, "resourceVersion": pod.resource_version}, "Pod")
         state = "" if pod.is_ready else "it is not ready; "
-        return Step(Action.DELETE, pod.name, write, after=f"{state}the cluster makes the new pod of node {pod.node}")
+        promise = f"the cluster makes the new pod of node {pod.node}{', if that still takes pods' if primary.misplaced else ''}"
+        return Step(Action.DELETE, pod.name, write, after=state + promise)
 
 
 def _asked(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> Json:

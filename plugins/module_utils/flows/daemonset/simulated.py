@@ -138,11 +138,11 @@ class SimulatedDaemonSets(Model):
         while moves := [move for move in self.moves() if not early or move not in self._late]:
             self.make(moves[0])
 
-    def set_nodes(self, name: str, nodes: t.Iterable[str]) -> None:
-        """Those that take its pods from now on; pods of others go with their nodes."""
+    def set_nodes(self, name: str, nodes: t.Iterable[str], *, others_stay: bool = False) -> None:
+        """Those that take its pods from now on; pods of others go with their nodes, unless these are there still, with a taint."""
         pods = self.pods(name)
         self._nodes[name] = tuple(sorted(nodes))
-        self._pods[name] = tuple(pod for pod in pods if pod.node in self._nodes[name])
+        self._pods[name] = tuple(pod for pod in pods if others_stay or pod.node in self._nodes[name])
 
     def pods(self, name: str) -> tuple[Pod, ...]:
         """The pods of a DaemonSet; of one with more than a model can have, none."""
@@ -192,10 +192,11 @@ class SimulatedDaemonSets(Model):
         present, revisions = revision_of(it, self._kept(it.uid))
         nodes = self._nodes[name]
         pods = _turn(it, pods, nodes, _label(present), f"{it.name}-made-{self._made}")
-        oldest = {pod.node: pod for pod in reversed(pods)}
+        oldest = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready = sum(pod.ready for pod in oldest.values())
         status = {"observedGeneration": it.generation, "desiredNumberScheduled": len(nodes), "currentNumberScheduled": len(oldest),
                   "numberReady": ready, "numberAvailable": ready,
+                  "numberMisscheduled": len({pod.node for pod in pods} - set(nodes)),
                   "updatedNumberScheduled": sum(pod.revision == _label(present) for pod in oldest.values())}
         before = item.get("status") or {}
         is_same = all(before.get(field, 0) == value for field, value in status.items())

@@ -10,7 +10,7 @@ spec, its status, and its ControllerRevisions. So:
 | believed is that ... | if |
 |---|---|
 | an update is in progress | its status says so, not all pods are new and available, or there is something to restore |
-| it goes back | its status says so, or the revision that is undone was created after the one that has the present template |
+| it goes back | its status says so; or the present template has come back, or was there before the one that is undone |
 | this is the template of before | its status names that revision; or it has the highest number but the present one's |
 | this was updateStrategy | the present one is as the update has set it; never one that lets more pods be missing |
 
@@ -30,7 +30,7 @@ from ...model.marks import Revision, Rollout
 from ...model.observed import Controller
 from ...model.template import labels_of
 from ...model.thresholds import Size
-from ..by_revisions.find import RevisionsObserved, own_revisions, was_there_first, with_numbers
+from ..by_revisions.find import RevisionsObserved, may_have_turned, own_revisions, with_numbers
 
 
 class StatefulSetPod(t.NamedTuple):
@@ -103,7 +103,8 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Statef
         return StatefulSetObserved(None, None)
     it = t.cast(StatefulSet, primary)
     history = own_revisions(it, revisions)
-    return StatefulSetObserved(primary=it, successor=None, history=history, record=_credible(it, history))
+    seen = StatefulSetObserved(primary=it, successor=None, history=history)
+    return dataclasses.replace(seen, record=_credible(it, seen))
 
 
 def number_of(pod: str) -> int:
@@ -128,7 +129,7 @@ def _missing(numbers: Json, primary: StatefulSet) -> int:
     return most_missing(numbers, max(1, primary.replicas))
 
 
-def _credible(primary: StatefulSet, history: t.Sequence[Revision]) -> Rollout | None:
+def _credible(primary: StatefulSet, seen: StatefulSetObserved) -> Rollout | None:
     record = primary.rollout
     if record is None:
         return None
@@ -138,7 +139,7 @@ def _credible(primary: StatefulSet, history: t.Sequence[Revision]) -> Rollout | 
         record = with_numbers(record, {"partition": partition, **present})
     # The status says what was there before until all pods had what is undone.
     has_turned = (primary.update_revision == primary.current_revision
-                  or was_there_first(primary.update_revision, record.set, history))
-    if record.is_back and primary.is_observed and history and not has_turned:
+                  or may_have_turned(seen.present, record.set, seen.history))
+    if record.is_back and primary.is_observed and seen.history and not has_turned:
         return dataclasses.replace(record, outcome=Rollout.UPDATING, set=primary.current_revision)
     return record

@@ -82,7 +82,8 @@ class _Turn(Turn):
         if not self.pauses:
             return None if self.seen.is_all_new else self.progress()
         new = primary.replicas - min(primary.replicas, primary.partition)
-        return self.end_at(record, primary.updated) if primary.is_settled and primary.updated >= new else self.progress()
+        is_there = primary.is_settled and primary.updated >= new
+        return self.end_at(record, primary.updated, primary.replicas) if is_there else self.progress()
 
     @property
     def is_stuck(self) -> bool:

@@ -329,6 +329,53 @@ def test_back_where_the_server_was_done_before_the_client_died():
     assert versions(it) == ["v1"] * 3 and record(it)["outcome"] == "rolled_back"
 
 
+def test_back_from_an_update_to_an_old_template():
+    """The one before is the younger of the two."""
+    it = cluster()
+    go(UPDATE, it)
+    go(asked(image="myimage:v1", pause_at="1"), it)
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and record(it)["outcome"] == "rolled_back"
+    go(asked(image="myimage:v1"), it, until="update")
+    it.settle()
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and "already rolled back" in decide(BACK, it).message
+
+
+def forged(it, name="foo-evil", number=50):
+    """Somebody has made a ControllerRevision."""
+    one = json.loads(json.dumps(it.revisions(["uid of foo"])[0]))
+    one["metadata"] |= {"name": name, "labels": {marks.POD_REVISION: "evil"}}
+    it.kept["uid of foo"] += ({**one, "revision": number, "data": {"spec": {"template": template("evil:1")}}},)
+
+
+def test_a_forged_revision_is_not_rolled_out():
+    it = cluster()
+    go(CANARY, it)
+    forged(it)
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 3, "its pods say what was there before"
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    forged(it)
+    with pytest.raises(RolloutError, match=r"before the update: revision 1 \(myimage:v1\) or revision 50 \(evil:1\)\?") as caught:
+        decide(BACK, it)
+    first = asked(state="rolled_back", to_revision=1)
+    assert caught.value.next_command.splitlines()[0] == first.command()
+    go(first, it)
+    assert versions(it) == ["v1"] * 3
+
+
+def test_back_where_pods_were_never_given_the_template_of_before():
+    it = cluster(strategy=ON_DELETE)
+    set_by_somebody(it, "/spec/template", template("myimage:v0"))
+    it.settle()
+    go(CANARY, it)
+    go(BACK, it)
+    assert versions(it) == ["v0"] * 3
+
+
 def test_back_from_a_pause_at_all_of_them():
     it = cluster()
     go(asked(image="myimage:v2", pause_at="100%"), it)
@@ -413,7 +460,53 @@ def test_a_pod_that_dies_meanwhile_is_one_of_the_new_ones():
 
 def test_no_node_takes_it():
     it = cluster(0)
-    assert go(CANARY, it) == ["update", "annotate"] and "already has the wanted template" in decide(UPDATE, it).message
+    assert go(CANARY, it) == ["update", "annotate"] and "already paused: 0 of its 0 pods are new" in decide(CANARY, it).message
+    it.set_nodes("foo", ["node 0"])
+    assert go(UPDATE, it) == ["pace", "annotate"] and versions(it) == ["v2"] and strategy_of(it) == STRATEGY
+
+
+def tainted(it, *nodes):
+    """These nodes take no pods any more, and keep those that they have."""
+    it.set_nodes("foo", {pod.node for pod in it.pods("foo")} - set(nodes), others_stay=True)
+    it.settle()
+
+
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_taints_during_a_pause_do_not_end_it(count):
+    it = cluster(4)
+    two = asked(image="myimage:v2", pause_at="2")
+    go(two, it)
+    pods = it.pods("foo")
+    tainted(it, *[f"node {number}" for number in range(count)])
+    assert primary(it).misplaced == count
+    assert "already paused: 2 of its 4 pods are new" in decide(two, it).message
+    assert go(two, it) == [] and it.pods("foo") == pods and strategy_of(it)["type"] == "OnDelete"
+
+
+def test_nothing_is_promised_of_nodes_that_may_take_no_pod():
+    it = cluster(4)
+    tainted(it, "node 0")
+    flow, memory = choose(CANARY), Memory(now=NOW)
+    memory.seen = flow.observe(CANARY, it, memory)
+    assert any("1 pods of DaemonSet foo are on nodes that take no new ones" in each for each in flow.warnings(CANARY, memory))
+    go(CANARY, it, until="update")
+    it.settle()
+    assert decide(CANARY, it).after.endswith(", if that still takes pods")
+
+
+def test_no_pod_is_deleted_where_labels_and_status_disagree():
+    it = cluster(4)
+    go(CANARY, it)
+    it.all_pods = lambda controller: [{**item, "metadata": {**item["metadata"], "labels": {}}} for item in
+                                      SimulatedDaemonSets.all_pods(it, controller)]
+    assert isinstance(decide(CANARY, it), Wait)
+
+
+def test_a_pause_where_the_record_is_gone_and_the_pace_is_there():
+    it = cluster(4)
+    go(CANARY, it)
+    annotated(it, "{}")
+    assert go(CANARY, it) == ["update", "annotate"] and versions(it) == ["v2", "v1", "v1", "v1"]
 
 
 # What is believed

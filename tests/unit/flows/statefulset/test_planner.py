@@ -679,3 +679,16 @@ def test_the_floor_holds_and_no_pause_is_passed(data):
         it.settle()
     assert versions(it) in (["v1"] * replicas, ["v2"] * replicas)
     assert primary(it).settings["updateStrategy"] == strategy
+
+
+def test_back_from_an_update_to_an_old_template():
+    """The one before is the younger of the two."""
+    it = cluster()
+    go(UPDATE, it)
+    go(asked(image="myimage:v1", pause_at="1"), it)
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and record(it)["outcome"] == "rolled_back"
+    go(asked(image="myimage:v1"), it, until="update")
+    it.settle()
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and "already rolled back" in decide(BACK, it).message

@@ -345,7 +345,7 @@ def test_back_from_an_update_to_an_old_template():
 def forged(it, name="foo-evil", number=50):
     """Somebody has made a ControllerRevision."""
     one = json.loads(json.dumps(it.revisions(["uid of foo"])[0]))
-    one["metadata"] |= {"name": name, "labels": {marks.POD_REVISION: "evil"}}
+    one["metadata"] |= {"name": name, "labels": {"app": "foo", marks.POD_REVISION: "evil"}}
     it.kept["uid of foo"] += ({**one, "revision": number, "data": {"spec": {"template": template("evil:1")}}},)
 
 

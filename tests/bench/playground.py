@@ -35,6 +35,9 @@ PATIENCE = 300
 STILL_STUCK = 5
 """Seconds for which a StatefulSet has to stay as it is, to count as stuck."""
 
+NODES_OF = "baton.test/bench"
+"""The label of fake nodes that a namespace has for itself; and a taint, so that no other pods come."""
+
 CLOSED, OPENED = "no more pods are created for it", "updated"
 """How the lines of progress end that are said when both controllers are closed, and when foo is open again."""
 
@@ -112,6 +115,7 @@ class Playground:
         self._ours.end()
         self._peers.end()
         self._core.delete_namespace(self.namespace)
+        self._core.delete_collection_node(label_selector=f"{NODES_OF}={self.namespace}")
         self._folder.cleanup()
         if exception[0] is None:
             self._until(self._is_gone, "the namespace is not gone")  # what goes on in it would disturb what is measured next
@@ -148,6 +152,23 @@ class Playground:
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": _template(name, image),
                 "serviceName": name}
         self._apps.create_namespaced_stateful_set(self.namespace, {"metadata": {"name": name}, "spec": spec})
+
+    def create_daemon_set(self, nodes: int, image: str, name: str = "qux") -> None:
+        """A DaemonSet, and as many fake nodes of its own; it replaces one pod after the other."""
+        size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
+        for number in range(nodes):
+            node = f"{self.namespace}-{number}"
+            labels = {"kubernetes.io/hostname": node, NODES_OF: self.namespace}
+            self._core.create_node({
+                "metadata": {"name": node, "annotations": {"kwok.x-k8s.io/node": "fake"}, "labels": labels},
+                "spec": {"taints": [{"key": NODES_OF, "effect": "NoSchedule"}]},
+                "status": {"capacity": size, "allocatable": size}})
+        template = _template(name, image)
+        template["spec"] |= {"nodeSelector": {NODES_OF: self.namespace}, "tolerations": [{"key": NODES_OF, "operator": "Exists"}]}
+        spec = {"selector": {"matchLabels": {"app": name}}, "template": template}
+        self._apps.create_namespaced_daemon_set(self.namespace, {"metadata": {"name": name}, "spec": spec})
+        self._until(lambda: _is_complete(self._apps.read_namespaced_daemon_set(name, self.namespace), nodes),
+                    "the pods of a DaemonSet are not available")
 
     def until_stuck(self, name: str = "baz") -> None:
         """Give a StatefulSet a template that no node takes, and then the one of before again, as `kubectl rollout undo` does."""
@@ -316,6 +337,10 @@ class Playground:
         """The same of all StatefulSets; their controller's requests are not counted."""
         return self._roll(self._apps.list_namespaced_stateful_set, self._apps.patch_namespaced_stateful_set, image)
 
+    def roll_daemon_sets(self, image: str) -> Rolled:
+        """The same of all DaemonSets."""
+        return self._roll(self._apps.list_namespaced_daemon_set, self._apps.patch_namespaced_daemon_set, image)
+
     def _roll(self, listing: Callable[..., Any], patching: Callable[..., Any], image: str) -> Rolled:
         before, began = self._peers.so_far(), time.perf_counter()
         patch = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}}
@@ -337,7 +362,7 @@ class Playground:
         """A kubeconfig for a new ServiceAccount with the Role of docs/permissions.md, and what kubectl needs besides."""
         self._core.create_namespaced_service_account(self.namespace, {"metadata": {"name": "client"}})
         access = kubernetes.client.RbacAuthorizationV1Api(self._client)
-        rules = [*role(), *role("baton-stateful-sets")]
+        rules = [*role(), *role("baton-stateful-sets"), *role("baton-daemon-sets")]
         access.create_namespaced_role(self.namespace, {"metadata": {"name": "client"}, "rules": rules})
         subject = {"kind": "ServiceAccount", "name": "client", "namespace": self.namespace}
         for kind, name in (("Role", "client"), ("ClusterRole", "edit")):
@@ -402,10 +427,16 @@ def _template(app: str, image: str) -> Json:
     return {"metadata": {"labels": {"app": app}}, "spec": spec}
 
 
-def _is_complete(controller: Any) -> bool:
+def _is_complete(controller: Any, nodes: int | None = None) -> bool:
+    """Nodes: how many those of a DaemonSet are, where the controller may not have seen all of them yet."""
     status = controller.status
-    counts = {status.replicas, status.updated_replicas, status.available_replicas}
-    return (status.observed_generation or 0) >= controller.metadata.generation and counts == {controller.spec.replicas}
+    if isinstance(controller, kubernetes.client.V1DaemonSet):
+        wanted = nodes or status.desired_number_scheduled
+        counts = {status.current_number_scheduled, status.updated_number_scheduled, status.number_available}
+    else:
+        wanted = controller.spec.replicas
+        counts = {status.replicas, status.updated_replicas, status.available_replicas}
+    return (status.observed_generation or 0) >= controller.metadata.generation and counts == {wanted}
 
 
 def _most_memory(pid: int) -> int:

@@ -212,6 +212,37 @@ def stateful_set_of_20(bench: Bench) -> list[Row]:
     ]
 
 
+def daemon_set_of_20(bench: Bench) -> list[Row]:
+    """The same for a DaemonSet on 20 nodes; and a pause, for which the task deletes the pods of the first nodes itself."""
+    nodes, share = 20, 5
+    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
+        for each in (ours, peers):
+            each.create_daemon_set(nodes, "myimage:v1")
+        task = {"kind": "DaemonSet", "name": "qux", "namespace": ours.namespace}
+        versions = new_versions()
+
+        def to_a_pause() -> Rolled:
+            image = next(versions)
+            paused = ours.roll(**task, image=image, pause_at=str(share))
+            ours.roll(**task, image=image)
+            return paused
+
+        our_runs, their_runs, pauses = in_turns(
+            bench,
+            "DaemonSet of 20",
+            lambda: ours.roll(**task, image=next(versions)),
+            lambda: peers.roll_daemon_sets(next(versions)),
+            to_a_pause,
+        )
+    what, peer = f"a DaemonSet on {nodes} nodes", "a patch and a watch"
+    return [
+        Row(what, [each.seconds for each in our_runs], peer, [each.seconds for each in their_runs], ratio_goal=1.05),
+        Row(f"{what}: the task's requests per replaced pod", [each.requests / nodes for each in our_runs], unit="", most=1),
+        Row(f"{what}: to a pause with {share} new pods", [each.seconds for each in pauses]),
+        Row(f"{what}: to that pause, the task's requests per replaced pod", [each.requests / share for each in pauses], unit=""),
+    ]
+
+
 def throttled(bench: Bench) -> list[Row]:
     """The same behind a controller manager with its default limit of 20 requests a second, on a cluster of its own."""
     pods, surge = 100, "25%"
@@ -415,6 +446,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "real-kubelet": real_kubelet,
     "deployment-of-100": deployment_of_100,
     "stateful-set-of-20": stateful_set_of_20,
+    "daemon-set-of-20": daemon_set_of_20,
     "throttled": throttled,
     "kubectl": kubectl,
     "handover-of-4": functools.partial(handover, pods=4),

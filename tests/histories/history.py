@@ -21,9 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 Json = dict[str, t.Any]
 
-KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet")
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: Those whose pods the server's own controller replaces as soon as somebody changes the template.
-STEPPED_BY_SERVER = ("Deployment", "StatefulSet")
+STEPPED_BY_SERVER = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
 #: Options that change the way, and never the goal.
 WAYS = st.fixed_dictionaries({}, optional={
@@ -79,7 +79,8 @@ class World(t.Protocol):
     def pods(self) -> list[tuple[str, str, bool]]:
         """Of each pod that is not terminating the name of whose it is in the end, its image, and whether it is ready."""
 
-    def scale(self, kind: str, name: str, replicas: int) -> None: ...
+    def scale(self, kind: str, name: str, replicas: int) -> None:
+        """Of a DaemonSet: nodes come, or go."""
 
     def delete_pod(self, index: int) -> None: ...
 
@@ -90,7 +91,7 @@ class World(t.Protocol):
         """Somebody removes every annotation."""
 
     def apply(self, kind: str, replicas: int) -> None:
-        """Somebody applies foo's first manifest by force, with that size; it may be refused."""
+        """Somebody applies foo's first manifest by force, with that size, if it has one; it may be refused."""
 
     def budget(self, spec: Json) -> None:
         """A PodDisruptionBudget of all pods."""
@@ -168,7 +169,8 @@ class History(RuleBasedStateMachine):
     @rule(replicas=st.integers(1, 5))
     def scale(self, replicas: int) -> None:
         if self.world.look(self.kind, self.name):
-            self.sizes = self.sizes | {replicas} if self.pending else {replicas}
+            # In the middle of an update either may be right, but for nodes, which nobody remembers.
+            self.sizes = self.sizes | {replicas} if self.pending and self.kind != "DaemonSet" else {replicas}
             self.world.scale(self.kind, self.name, replicas)
             self.is_disturbed = True
 
@@ -192,7 +194,7 @@ class History(RuleBasedStateMachine):
             if "next_name" in t.cast(Json, self.pending):  # without it, another task knows but the size that there is
                 self.sizes |= {t.cast(Json, self.world.look(self.kind, self.name))["spec"]["replicas"]}
 
-    @precondition(lambda self: not self.scaler)
+    @precondition(lambda self: not self.scaler and self.kind != "DaemonSet")
     @rule()
     def autoscale(self) -> None:
         if self.world.look(self.kind, self.name) and not self.pending:
@@ -203,7 +205,7 @@ class History(RuleBasedStateMachine):
     @rule(replicas=st.integers(1, 4))
     def apply(self, replicas: int) -> None:
         if self.world.look(self.kind, "foo"):
-            self.sizes |= {replicas}
+            self.sizes |= {replicas} if self.kind != "DaemonSet" else set()
             self.world.apply(self.kind, replicas)
             self.is_disturbed = True
             self.is_applied = self.kind not in STEPPED_BY_SERVER
@@ -232,7 +234,8 @@ class History(RuleBasedStateMachine):
             self.is_disturbed = False
         planned = None if death or hurry else self.world.check(params)
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        missing = max(min(_unavailable(params, self.kind, each), _spare(self.budget, each)) for each in self.sizes)
+        missing = max(min(max(_unavailable(params, self.kind, each), self._set_by_update(each)), _spare(self.budget, each))
+                      for each in self.sizes)
         ended = self.world.task(params, death, 0 if hurry else size - missing)
         note(f"  {ended.how} {ended.message}")
         if planned:
@@ -263,11 +266,19 @@ class History(RuleBasedStateMachine):
         return "kubernetes.io/deployment" in (item["spec"]["selector"].get("matchLabels") or {})
 
     def _possible(self, way: Json) -> Json:
-        """Without what is refused for a StatefulSet: of each pod, the old one has to go first."""
-        if self.kind != "StatefulSet":
+        """Without what is refused: of each pod of a StatefulSet the old one has to go first, of a DaemonSet it does or does not."""
+        if self.kind not in ("StatefulSet", "DaemonSet"):
             return way
+        surges = self.kind == "DaemonSet" and "max_unavailable" not in way
         return {option: value for option, value in way.items()
-                if option != "max_surge" and (option, value) != ("max_unavailable", 0)}
+                if (surges or option != "max_surge") and (option, value) != ("max_unavailable", 0)}
+
+    def _set_by_update(self, size: int) -> int:
+        """How many pods may be missing where an update has set so, and somebody has removed the record of what it was before."""
+        if self.kind != "DaemonSet" or not self.is_unmarked:
+            return 0
+        strategy = t.cast(Json, self.world.look(self.kind, self.name))["spec"]["updateStrategy"]
+        return _of(strategy.get("rollingUpdate", {}).get("maxUnavailable", 1), size)
 
     def _new_name(self) -> Json:
         """What an update in progress, and its rollback, must be given: annotations alone make nothing a successor."""
@@ -331,7 +342,8 @@ class History(RuleBasedStateMachine):
             left = {self.kind: [self.name]}  # nobody knows whose the others are
         assert left == {self.kind: [self.name]}, f"these are left: {left}"
         item = t.cast(Json, self.world.look(self.kind, self.name))
-        size, template = item["spec"]["replicas"], item["spec"]["template"]
+        template = item["spec"]["template"]
+        size = item["status"]["desiredNumberScheduled"] if self.kind == "DaemonSet" else item["spec"]["replicas"]
         assert size in self.sizes, f"{size} replicas instead of {self.sizes}"
         assert _image(item) == image
         assert "priorityClassName" not in template["spec"], "the template is closed"
@@ -371,17 +383,21 @@ def _unavailable(params: Json, kind: str, size: int) -> int:
     """How many pods may be missing; a Deployment's own setting is a quarter, rounded down, and a surge of 0 asks for one.
 
     Of a StatefulSet it is one at the least, and rounded up; where the cluster knows no more than one, not as many as asked for.
+    Of a DaemonSet too, unless it surges.
     """
-    if kind == "StatefulSet":
-        most = params.get("max_unavailable", 1)
-        return max(1, -(-size * int(most.rstrip("%")) // 100) if isinstance(most, str) else most)
+    if kind in ("StatefulSet", "DaemonSet"):
+        return 0 if "max_surge" in params else max(1, _of(params.get("max_unavailable", 1), size))
     value = params.get("max_unavailable", "25%" if kind == "Deployment" else 0)
     return size * int(value.rstrip("%")) // 100 if isinstance(value, str) else value
+
+
+def _of(value: int | str, size: int) -> int:
+    """A share of that many pods, rounded up."""
+    return -(-size * int(value.rstrip("%")) // 100) if isinstance(value, str) else value
 
 
 def _spare(budget: Json | None, size: int) -> int:
     """How many of that many pods a PodDisruptionBudget lets be missing; percentages are rounded up."""
     if not budget or "maxUnavailable" in budget:
         return budget["maxUnavailable"] if budget else size
-    least = budget["minAvailable"]
-    return max(0, size - (-(-size * int(least.rstrip("%")) // 100) if isinstance(least, str) else least))
+    return max(0, size - _of(budget["minAvailable"], size))

@@ -12,14 +12,17 @@ import time
 import embedded
 from history import Ended, Json
 from kubernetes.client.exceptions import ApiException
-from namespace import Killed, Namespace, as_kind, dies, is_ready, manifest, owner, role
+from namespace import Killed, Namespace, as_kind, dies, eventually, is_ready, manifest, owner, role
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 #: Seconds without a change until the namespace counts as being at rest, and after which it is not waited for any longer.
 QUIET, LONGEST = 0.4, 30.0
+APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
-             **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in ("ReplicaSet", "Deployment", "StatefulSet")}}
+             **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
+#: Nodes of which a DaemonSet has those with the label.
+NODES, TAKES = 5, "takes"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 SCALERS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers"
 
@@ -32,15 +35,23 @@ class RealWorld:
     def __init__(self, cluster: str, title: str) -> None:
         self._cluster = embedded.find(cluster)
         self.namespace = Namespace(self._cluster.kubeconfig, title)
-        for each in ("baton-migration", "baton-stateful-sets"):
+        for each in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role(each), each)
         self._orphaned: set[str] = set()
+        self._nodes: list[str] = []
 
     def close(self) -> None:
         self.namespace.delete()
+        if self._nodes:
+            self.namespace.remove_nodes()
 
     def create(self, kind: str, replicas: int) -> None:
-        self.namespace.create_any(kind, manifest(replicas), **_more(kind))
+        if kind == "DaemonSet":
+            self._nodes = self.namespace.add_nodes(NODES)
+            self._take(replicas)
+        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name), self._manifest(kind, replicas))
+        if kind == "DaemonSet":
+            self._until_on(replicas)
         self.comes_to_rest()
 
     def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
@@ -91,6 +102,10 @@ class RealWorld:
         return [(whose(owner(pod)), pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()]
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
+        if kind == "DaemonSet":
+            self._take(replicas)
+            self._until_on(replicas)
+            return
         self._patch(kind, name, {"spec": {"replicas": replicas}})
 
     def delete_pod(self, index: int) -> None:
@@ -108,8 +123,7 @@ class RealWorld:
     def apply(self, kind: str, replicas: int) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/foo?fieldManager=kubectl&force=true"
         with contextlib.suppress(ApiException):  # the selector of a ReplicaSet cannot be changed
-            body = as_kind(kind, manifest(replicas), **_more(kind))
-            self.namespace._call("PATCH", path, body, "application/apply-patch+yaml")
+            self.namespace._call("PATCH", path, self._manifest(kind, replicas), "application/apply-patch+yaml")
 
     def budget(self, spec: Json) -> None:
         self.namespace._call("POST", BUDGETS.format(self.namespace.name), {
@@ -138,6 +152,25 @@ class RealWorld:
             time.sleep(0.5)
         return held
 
+    def _manifest(self, kind: str, replicas: int) -> Json:
+        """foo as a user writes it."""
+        body = as_kind(kind, manifest(replicas), **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
+        if kind == "DaemonSet":
+            del body["spec"]["replicas"]
+            body["spec"]["template"]["spec"] |= {
+                "nodeSelector": {TAKES: self.namespace.name}, "tolerations": [{"key": "test", "operator": "Exists"}]}
+        return body
+
+    def _take(self, count: int) -> None:
+        """Let the first nodes, and no others, have the label. One that loses it loses its pod at once, as one that goes."""
+        for number, node in enumerate(self._nodes):
+            labels = {TAKES: self.namespace.name if number < count else None}
+            self.namespace._call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}}, "application/merge-patch+json")
+
+    def _until_on(self, count: int) -> None:
+        eventually(lambda: (self.look("DaemonSet", "foo") or {}).get("status", {}).get("desiredNumberScheduled") == count,
+                   f"a DaemonSet on {count} nodes")
+
     def _items(self, kind: str) -> list[Json]:
         return self.namespace._call("GET", RESOURCES[kind].format(self.namespace.name))["items"]
 
@@ -149,11 +182,6 @@ class RealWorld:
         self.namespace._call("PATCH", path, body, "application/strategic-merge-patch+json")
 
 
-def _more(kind: str) -> Json:
-    """What a spec of that kind has to have."""
-    return {"serviceName": "foo"} if kind == "StatefulSet" else {}
-
-
 def _is_held(lease: Json) -> bool:
     now = datetime.datetime.now(datetime.UTC)
     renewed = datetime.datetime.fromisoformat(lease.get("renewTime") or now.isoformat())
@@ -163,5 +191,8 @@ def _is_held(lease: Json) -> bool:
 def _is_settled(item: Json) -> bool:
     """Whether its own controller has seen it as it is, and its pods are ready as far as it goes on by itself."""
     status = item.get("status") or {}
+    if "desiredNumberScheduled" in status:
+        counts = {status[each] for each in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")}
+        return status.get("observedGeneration", 0) >= item["metadata"]["generation"] and len(counts) == 1
     return (status.get("observedGeneration", 0) >= item["metadata"]["generation"]
             and (status.get("replicas", 0) == status.get("readyReplicas", 0)))

@@ -15,9 +15,11 @@ from history import STEPPED_BY_SERVER, Ended, Json
 from namespace import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
@@ -26,6 +28,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
+#: Those whose pods a model has by the name of what controls them.
+BY_NAME = (Kind.STATEFUL_SET, Kind.DAEMON_SET)
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
 
 
@@ -46,6 +50,12 @@ class Looked(Cluster):
             item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
             item["status"] = {}
             self.cluster = SimulatedStatefulSets([item])
+        elif kind is Kind.DAEMON_SET:
+            del item["spec"]["replicas"]
+            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+            item["status"] = {"desiredNumberScheduled": replicas}
+            self.cluster = SimulatedDaemonSets([item])
+            self.cluster._made = 10_000  # check mode has a model of its own, whose pods must have other names
         else:
             self.cluster = SimulatedCluster([item], kind)
         self.happens = self.settle
@@ -64,15 +74,21 @@ class Looked(Cluster):
 
     @property
     def pods(self) -> list[t.Any]:
-        return list(self.cluster.pods("foo") if self.kind is Kind.STATEFUL_SET else self.controllers_and_pods.pods)
+        return list(self.cluster.pods("foo") if self.kind in BY_NAME else self.controllers_and_pods.pods)
 
     def looked(self) -> None:
         pods = self.pods
         self.fewest_ready = min(getattr(self, "fewest_ready", 0), sum(pod.ready for pod in pods))
-        assert self.kind is Kind.STATEFUL_SET or all(pod.owner for pod in pods), "a pod without a controller"
+        assert self.kind in BY_NAME or all(pod.owner for pod in pods), "a pod without a controller"
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        return (self.cluster if self.kind is Kind.STATEFUL_SET else super()).troubled_pods(controller)
+        return (self.cluster if self.kind in BY_NAME else super()).troubled_pods(controller)
+
+    def all_pods(self, controller: Controller) -> list[Json] | None:
+        return self.cluster.all_pods(controller)
+
+    def nodes(self, selector: str) -> frozenset[str]:
+        return self.cluster.nodes(selector)
 
     def items(self, kind: Kind | None = None) -> list[Json]:
         those = self.cluster if kind in (None, self.kind) else self.controllers_and_pods
@@ -137,9 +153,9 @@ class SimulatedWorld:
         return self._items(kind).get(name)
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        if self.gateway.kind is Kind.STATEFUL_SET:
-            uid = self._items("StatefulSet")["foo"]["metadata"]["uid"]
-            templates = {each["metadata"]["name"]: each["data"]["spec"]["template"] for each in self.gateway.revisions([uid])}
+        if self.gateway.kind in BY_NAME:
+            uid = self._items(self.gateway.kind)["foo"]["metadata"]["uid"]
+            templates = {each.pods: each.template for each in map(marks.server_revision, self.gateway.revisions([uid])) if each}
             return [("foo", templates[pod.revision]["spec"]["containers"][0]["image"], pod.ready) for pod in self.gateway.pods]
         owners = {item["metadata"]["uid"]: item for item in self.gateway.controllers_and_pods.items.values()}
         found = []
@@ -151,6 +167,9 @@ class SimulatedWorld:
         return found
 
     def scale(self, kind: str, name: str, replicas: int) -> None:
+        if self.gateway.kind is Kind.DAEMON_SET:
+            self.gateway.cluster.set_nodes(name, [f"node {number}" for number in range(replicas)])
+            return
         self._change(kind, name, lambda spec: spec.update(replicas=replicas))
 
     def delete_pod(self, index: int) -> None:
@@ -158,7 +177,7 @@ class SimulatedWorld:
         if not pods:
             return
         del pods[index % len(pods)]
-        if self.gateway.kind is Kind.STATEFUL_SET:
+        if self.gateway.kind in BY_NAME:
             self.gateway.cluster._pods["foo"] = tuple(pods)
         else:
             self.gateway.controllers_and_pods.pods[:] = pods

@@ -45,7 +45,7 @@ def main() -> int:
     parser.add_argument("--sample", action="store_true", help="few of them, always the same ones")
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the generated ones (default: 1)")
     parser.add_argument("--generated", type=int, metavar="N", help=f"how many are generated (default: {GENERATED})")
-    parser.add_argument("--part", default="1/1", metavar="K/N", help="each N-th trip from the K-th on; a fourth is one kind")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="each N-th trip from the K-th on; a fifth is one kind")
     parser.add_argument("--workers", type=int, default=6, metavar="N", help="trips at the same time (default: 6)")
     parser.add_argument("--record", action="store_true", help=f"add a row to {report.DOCUMENT.relative_to(ROOT)}")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only manifests whose names have one of these")

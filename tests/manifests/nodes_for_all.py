@@ -47,5 +47,13 @@ def _bind(core: kubernetes.client.CoreV1Api, pod: dict[str, Any]) -> None:
     with contextlib.suppress(ApiException):  # it is gone, or bound
         if pod["spec"].get("schedulingGates"):
             core.patch_namespaced_pod(name, namespace, [{"op": "remove", "path": "/spec/schedulingGates"}])
-        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": next(NODES)}}
+        binding = {"metadata": {"name": name}, "target": {"kind": "Node", "name": _own_node(pod) or next(NODES)}}
         core.create_namespaced_pod_binding(name, namespace, binding, _preload_content=False)
+
+
+def _own_node(pod: dict[str, Any]) -> str:
+    """The one for which its DaemonSet has made it; "" for the pod of any other kind."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    terms = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {}).get("nodeSelectorTerms", [])
+    is_daemon = any(each["kind"] == "DaemonSet" for each in pod["metadata"].get("ownerReferences", ()))
+    return next((field["values"][0] for term in terms for field in term.get("matchFields", ())), "") if is_daemon else ""

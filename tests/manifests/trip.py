@@ -24,9 +24,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 
 Json = dict[str, Any]
 
-KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet")
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 #: Those that the definition of an update names: the object stays the same one.
-STAYING = ("Deployment", "StatefulSet")
+STAYING = ("Deployment", "StatefulSet", "DaemonSet")
 REPLICAS = 2
 #: Tells the pods of two trips apart: neither has to wait until the other one's are gone.
 TRIP = "baton.test/trip"
@@ -50,7 +50,8 @@ class Broken(Exception):
 
 def prepare(namespace: Namespace) -> None:
     """What the templates name and pods cannot be made without, and what a task must be allowed."""
-    namespace.allow(role("baton-stateful-sets"), "baton-stateful-sets")
+    for each in ("baton-stateful-sets", "baton-daemon-sets"):
+        namespace.allow(role(each), each)
     wanted = [("/apis/scheduling.k8s.io/v1/priorityclasses", name, {"value": value}) for name, value in PRIORITY_CLASSES.items()]
     wanted += [("/apis/node.k8s.io/v1/runtimeclasses", name, {"handler": "sandbox"}) for name in RUNTIME_CLASSES]
     wanted += [(namespace._path("serviceaccounts"), ACCOUNT, {})]
@@ -68,6 +69,8 @@ class Trip:
         self.template = copy.deepcopy(manifest.template)
         metadata = self.template.setdefault("metadata", {})
         metadata["labels"] = {**(metadata.get("labels") or {}), TRIP: str(number)}
+        if kind == "DaemonSet":
+            _choose_nodes(self.template["spec"])
         self.container: str = self.template["spec"]["containers"][0]["name"]
 
     def go(self) -> list[str]:
@@ -205,7 +208,9 @@ class Trip:
         """A whole manifest; a successor has another name and another selector, which the task finds."""
         labels = template["metadata"]["labels"]
         metadata = {"creationTimestamp": None, "labels": dict(labels)}
-        spec = {"replicas": REPLICAS, "template": template}
+        spec: Json = {"template": template}
+        if self.kind != "DaemonSet":
+            spec["replicas"] = REPLICAS
         if with_selector or self.kind in STAYING:
             metadata["name"] = self.name
             expressions = {"matchLabels": dict(labels)} if self.manifest.selector is None else {
@@ -256,7 +261,8 @@ class Trip:
     def _is_available(self) -> bool:
         it = self._object()
         seen = it["status"].get("observedGeneration") == it["metadata"]["generation"]
-        return seen and it["status"].get("availableReplicas", 0) == REPLICAS
+        field = "numberAvailable" if self.kind == "DaemonSet" else "availableReplicas"
+        return seen and it["status"].get(field, 0) == REPLICAS
 
     def _is(self, what: str, found: Any, expected: Any) -> None:
         found, expected = _canonical(found), _canonical(expected)
@@ -281,6 +287,18 @@ class Refusal(Trip):
         for what, asked in (("template", self._refused), ("definition", self._definition(self._refused))):
             self._doing = what
             self._is_refused("refused", **{what: asked})
+
+
+def _choose_nodes(spec: Json) -> None:
+    """Let a DaemonSet have its pods on the first nodes: what its author asks of a node decides how many pods there are."""
+    for field in ("nodeName", "nodeSelector"):
+        if spec.get(field):
+            del spec[field]
+    hostnames = [f"fake-{number}" for number in range(REPLICAS)]
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": hostnames}]}]
+    affinity = spec["affinity"] = spec.get("affinity") or {}
+    affinity["nodeAffinity"] = {**(affinity.get("nodeAffinity") or {}),
+                                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
 
 def _bare(template: Json, kind: str) -> Json:

@@ -51,8 +51,8 @@ def settings(measured: list[Measured], kubeconfig: str) -> list[str]:
     return [
         f"- {today}; kubelet {node.kubelet_version}, {node.container_runtime_version}, kube-proxy with nftables, "
         f"{node.kernel_version}, {os.cpu_count()} CPUs.",
-        f"- {REPLICAS} pods, {START:g} s until one listens, {DRAIN:g} s in which it drains; {RATE} requests/s on new connections, "
-        f"as many on kept ones, time-out {TIMEOUT:g} s.",
+        f"- {REPLICAS} pods (of a DaemonSet one, on the one node), {START:g} s until one listens, {DRAIN:g} s in which it drains; "
+        f"{RATE} requests/s on new connections, as many on kept ones, time-out {TIMEOUT:g} s.",
         f"- Failed requests of the controls: {told}.",
     ]
 

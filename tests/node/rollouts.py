@@ -3,7 +3,8 @@
 
 """What is done to pods that serve: a table of rollouts, for each kind of controller.
 
-To add a kind that the module can roll, add it to OUR_KINDS. To add a rollout, add a function and its row.
+To add a kind that the module can roll, add it to OUR_KINDS. To add a rollout, add a function and its row. A DaemonSet is not among
+OUR_KINDS: on the one node it has one pod, of which there is no half; it has rows of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import clients
 import pytest
 import real_node
 from embedded import Cluster
-from namespace import Killed, Namespace, dies, eventually, hands_over, is_ready, manifest, role
+from namespace import Killed, Namespace, dies, eventually, hands_over, is_ready, manifest, role, uids
 from traffic import SETTLE
 
 Json = dict[str, t.Any]
@@ -55,6 +56,9 @@ class Kind:
     options: Json = dataclasses.field(default_factory=dict)
     #: Pods that are missing while it is rolled, since the old one goes first.
     missing: int = 0
+    #: The Role of docs/permissions.md that it needs besides the usual one.
+    role: str = ""
+    pods: int = REPLICAS
 
 
 RC = Kind("ReplicationController", "/api/v1", "replicationcontrollers", has_plain_selector=True)
@@ -62,7 +66,10 @@ DEPLOYMENT = Kind("Deployment", "/apis/apps/v1", "deployments",
                   {"strategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}, options={"kind": "Deployment"})
 REPLICA_SET = Kind("ReplicaSet", "/apis/apps/v1", "replicasets", options={"kind": "ReplicaSet"})
 STATEFUL_SET = Kind("StatefulSet", "/apis/apps/v1", "statefulsets", {"serviceName": "foo"}, options={"kind": "StatefulSet"},
-                    missing=1)
+                    missing=1, role="baton-stateful-sets")
+DAEMON_SET = Kind("DaemonSet", "/apis/apps/v1", "daemonsets",
+                  {"updateStrategy": {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}}, options={"kind": "DaemonSet"},
+                  role="baton-daemon-sets", pods=1)
 OUR_KINDS = (RC, REPLICA_SET, DEPLOYMENT, STATEFUL_SET)
 
 
@@ -85,8 +92,8 @@ class Shop:
 
     def open(self) -> str:
         """Create both; the Service's URL when all pods serve."""
-        if self.kind is STATEFUL_SET:
-            self.namespace.allow(role("baton-stateful-sets"), "baton-stateful-sets")
+        if self.kind.role:
+            self.namespace.allow(role(self.kind.role), self.kind.role)
         self.namespace._call("POST", self.path, self.manifest(V1))
         service = self.namespace.create("services", {
             "metadata": {"name": "foo"}, "spec": {"selector": {"app": "foo"}, "ports": [{"port": 80, "targetPort": 8080}]}})
@@ -97,6 +104,8 @@ class Shop:
         """foo, whose pods the Service takes."""
         item = manifest(REPLICAS, image)
         spec = {**item["spec"], **self.kind.spec}
+        if self.kind is DAEMON_SET:
+            del spec["replicas"]
         if not self.kind.has_plain_selector:
             spec["selector"] = {"matchLabels": spec["selector"]}
         template = spec["template"]
@@ -128,9 +137,14 @@ class Shop:
             each["spec"]["containers"][0]["image"] if is_ready(each) and "deletionTimestamp" not in each["metadata"] else None
             for each in pods)
 
+    def is_made(self, image: str) -> bool:
+        """Whether there is a pod of that image, ready or not."""
+        return any(each["spec"]["containers"][0]["image"] == image for each in self.namespace.pods())
+
     def until_all_are(self, image: str) -> None:
         """Wait until all pods are of that image, and kube-proxy knows it."""
-        eventually(lambda: self.images() == {image: REPLICAS}, f"{REPLICAS} pods of {image} and no other", PATIENCE)
+        pods = self.kind.pods
+        eventually(lambda: self.images() == {image: pods}, f"{pods} pods of {image} and no other", PATIENCE)
         time.sleep(SETTLE)
 
 
@@ -145,6 +159,21 @@ def killed_and_resumed(shop: Shop) -> None:
     shop.roll_until(lambda: shop.images()[V2] >= 2, "two new pods", image=V2)
     time.sleep(DRAIN + 1)
     shop.roll(image=V2)
+
+
+def killed_at_the_new_pod_and_resumed(shop: Shop) -> None:
+    """While the new pod starts; the server takes the old one away by itself, and the task finds it done."""
+    shop.roll_until(lambda: shop.is_made(V2), "a new pod", image=V2)
+    time.sleep(START + DRAIN + 1)
+    shop.roll(image=V2)
+
+
+def killed_at_the_new_pod_and_rolled_back(shop: Shop) -> None:
+    """While the new pod starts, which takes longer than to go back: the old one stays."""
+    first = uids(shop.namespace.pods())
+    shop.roll_until(lambda: shop.is_made(V2), "a new pod", image=V2)
+    shop.roll(state="rolled_back")
+    assert first <= uids(shop.namespace.pods()), "the old pod was replaced"
 
 
 def killed_in_the_handover_and_resumed(shop: Shop) -> None:
@@ -277,8 +306,8 @@ class Row:
     #: Some of the first pods are there in the end.
     keeps_pods: bool = False
     container: Json = dataclasses.field(default_factory=lambda: WELL_BEHAVED)
-    #: So many pods are ready all the time.
-    floor: int = REPLICAS
+    #: Whether all pods that are asked for are ready all the time, but for those of the kind that are missing while it is rolled.
+    keeps_floor: bool = True
     #: A control: something is wrong on purpose, and requests must be lost.
     is_control: bool = False
     #: Part of `make test`, for the first of its kinds.
@@ -290,19 +319,23 @@ ROWS = [
     Row("update, handover included", updated, kinds=(RC, REPLICA_SET), is_sample=True),
     Row("update", updated, kinds=(DEPLOYMENT,)),
     Row("update in place", updated, kinds=(STATEFUL_SET,), is_sample=True),
+    Row("update with a surge, on one node", updated, kinds=(DAEMON_SET,), is_sample=True),
+    Row("update with a surge, killed at the new pod and resumed", killed_at_the_new_pod_and_resumed, kinds=(DAEMON_SET,)),
+    Row("update with a surge, killed at the new pod and rolled back", killed_at_the_new_pod_and_rolled_back,
+        kinds=(DAEMON_SET,), ends_with=V1, keeps_pods=True),
     Row("update, killed at half and resumed", killed_and_resumed),
     Row("update, killed in the handover and resumed", killed_in_the_handover_and_resumed, kinds=(RC, REPLICA_SET)),
     Row("update, killed at half and rolled back", rolled_back, ends_with=V1, keeps_pods=True),
     Row("update in stages of 25%, 50%, 100%", staged),
     Row("update to another name (next_name)", to_another_name, kinds=(RC, REPLICA_SET)),
-    Row("restart", restarted, ends_with=V1),
+    Row("restart", restarted, kinds=(*OUR_KINDS, DAEMON_SET), ends_with=V1),
     Row("migration to a Deployment", migrated, kinds=(RC,), ends_with=V1, keeps_pods=True),
     Row("update, the kubelet killed and started again", updated_with_trouble(outage_of("kubelet")),
-        kinds=(RC,), floor=0),  # a kubelet that starts may call any pod unready for an instant, with or without an update
+        kinds=(RC,), keeps_floor=False),  # a kubelet that starts may call any pod unready for an instant, with or without an update
     Row("update, containerd killed and started again", updated_with_trouble(outage_of("containerd")), kinds=(RC,)),
     Row("update, the node cordoned for a while", updated_with_trouble(cordon), kinds=(RC,)),
     Row("update", kubectl_rolling_update, "kubectl 1.17 rolling-update", (RC,)),
-    Row("update", patched, "the controller manager", (DEPLOYMENT, STATEFUL_SET)),
+    Row("update", patched, "the controller manager", (DEPLOYMENT, STATEFUL_SET, DAEMON_SET)),
     Row("control: the image does not drain", updated, kinds=(RC,), container=WITHOUT_DRAIN, is_control=True, is_sample=True),
     Row("control: no readiness probe", updated, kinds=(RC,), container=WITHOUT_READINESS, is_control=True),
     Row("control: deleted, then created", deleted_and_created, WRONG, (RC,), is_control=True),

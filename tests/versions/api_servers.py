@@ -29,6 +29,8 @@ STORIES = {
     "pause and check mode": "test_pause",
     "ReplicaSet": "test_replica_set",
     "Deployment": "test_deployment",
+    "StatefulSet": "test_stateful_set",
+    "DaemonSet": "test_daemon_set",
     "migration": "test_migration",
     "autoscaler": "test_autoscaler",
     "permissions": "test_permissions",

@@ -30,12 +30,10 @@ from ...model.by_server import DaemonSet
 from ...model.fields import Json, mapping, objects, text, values
 from ...model.marks import Revision, Rollout
 from ...model.observed import Controller
+from ...model.settings import numbers_of_daemon_set
 from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..by_revisions.find import RevisionsObserved, may_have_turned, own_revisions, with_numbers
-
-#: What the server takes for the numbers where there are none.
-USUAL: Json = {"maxSurge": 0, "maxUnavailable": 1}
 
 
 class DaemonPod(t.NamedTuple):
@@ -112,18 +110,14 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Daemon
 
 def most_missing(numbers: Json, size: int) -> int:
     """How many pods may be missing at a time: percentages are rounded up (UnavailableCount)."""
-    return Size.from_api({**USUAL, **numbers}["maxUnavailable"]).of(size, round_up=True)
+    return Size.from_api(numbers["maxUnavailable"]).of(size, round_up=True)
 
 
 def is_doubted(primary: DaemonSet) -> bool:
     """Whether the record says that more pods could be missing before than now, and than one: nothing else says so."""
     record, size = primary.rollout, max(1, primary.replicas)
     strategy = mapping(record.original if record else {}, "updateStrategy")
-    return bool(strategy) and _missing(strategy, size) > max(1, most_missing(primary.numbers, size))
-
-
-def _missing(strategy: Json, size: int) -> int:
-    return most_missing(mapping(strategy, "rollingUpdate"), size)
+    return most_missing(numbers_of_daemon_set(strategy), size) > max(1, most_missing(primary.numbers, size))
 
 
 def _credible(seen: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
@@ -131,7 +125,7 @@ def _credible(seen: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
     if record is None:
         return seen
     if is_doubted(primary):
-        record = with_numbers(record, {**USUAL, **primary.numbers})
+        record = with_numbers(record, primary.numbers)
     has_turned = not seen.others or may_have_turned(seen.present, record.set, seen.history)
     if record.is_back and primary.is_observed and not has_turned:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING, set=seen.others[0].name)

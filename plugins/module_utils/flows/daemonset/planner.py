@@ -22,12 +22,13 @@ from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json, mapping, objects
 from ...model.marks import Rollout
 from ...model.request import Request
+from ...model.settings import numbers_of_daemon_set
 from ...model.steps import Action, Decision, Delete, Step
 from ...model.template import same_template
 from ...model.thresholds import Size
 from .. import recorded, refusals
 from ..by_revisions.planner import Turn
-from .find import USUAL, DaemonPod, DaemonSetObserved, is_doubted, most_missing
+from .find import DaemonPod, DaemonSetObserved, is_doubted, most_missing
 
 
 def plan(request: Request, seen: DaemonSetObserved) -> Decision:
@@ -108,7 +109,7 @@ class _Turn(Turn):
 
     def told(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}
-        numbers = {**USUAL, **mapping(strategy, "rollingUpdate")}
+        numbers = numbers_of_daemon_set(strategy)
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
         return f"max_surge {numbers['maxSurge']}" if Size.from_api(numbers["maxSurge"]).value else (
@@ -118,7 +119,7 @@ class _Turn(Turn):
     def left_as_it_is(self) -> str:
         primary = self.primary
         return "" if not is_doubted(primary) else (
-            f"maxUnavailable of the DaemonSet {primary.name} is left at {primary.numbers.get('maxUnavailable')}: that it was more "
+            f"maxUnavailable of the DaemonSet {primary.name} is left at {primary.numbers['maxUnavailable']}: that it was more "
             f"before the update says nothing but an annotation")
 
     # The pause
@@ -173,7 +174,7 @@ def _asked(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> Jso
     """maxSurge and maxUnavailable as the task gives them, or else as they usually are."""
     if request.gives_strategy:
         return {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
-    return {**USUAL, **mapping(recorded.usual(request, primary, seen.record), "updateStrategy", "rollingUpdate")}
+    return numbers_of_daemon_set(recorded.usual(request, primary, seen.record)["updateStrategy"])
 
 
 def _host_ports(template: Json) -> list[int]:

@@ -509,6 +509,34 @@ def test_a_pause_where_the_record_is_gone_and_the_pace_is_there():
     assert go(CANARY, it) == ["update", "annotate"] and versions(it) == ["v2", "v1", "v1", "v1"]
 
 
+@pytest.mark.parametrize("numbers", [{"maxUnavailable": "abc"}, {"maxUnavailable": -3}, {"maxUnavailable": 2, "maxSurge": 2},
+                                     {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
+@pytest.mark.parametrize("request_", [UPDATE, CANARY])
+def test_numbers_that_only_on_delete_allows_are_the_usual_ones(numbers, request_):
+    strategy = {"type": "OnDelete", "rollingUpdate": numbers}
+    it = cluster(strategy=strategy)
+    go(request_, it)
+    assert strategy_of(it) == strategy
+    go(UPDATE, it, until="pace")
+    assert strategy_of(it) in (STRATEGY, strategy)
+    go(UPDATE, it)
+    assert versions(it) == ["v2"] * 3 and strategy_of(it) == strategy
+    go(V3, it, until="update")
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and strategy_of(it) == strategy
+
+
+@pytest.mark.parametrize("numbers, after", [
+    ({"maxSurge": 0, "maxUnavailable": 2}, {"maxSurge": 0, "maxUnavailable": 2}), ({"maxSurge": 2, "maxUnavailable": 2}, None)])
+@pytest.mark.parametrize("wish", [UPDATE, BACK], ids=["on", "back"])
+def test_numbers_that_somebody_sets_in_a_pause_stay_and_on_delete_does_not(wish, numbers, after):
+    it = cluster()
+    go(CANARY, it)
+    set_by_somebody(it, "/spec/updateStrategy/rollingUpdate", numbers)
+    go(wish, it)
+    assert strategy_of(it) == {**STRATEGY, "rollingUpdate": after or STRATEGY["rollingUpdate"]}
+
+
 # What is believed
 
 

@@ -42,12 +42,16 @@ def plan(request: Request, seen: DaemonSetObserved) -> Decision:
 
 
 def bounds(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> tuple[int, int]:
-    """How many pods there may be beyond its size, and how many may be missing."""
+    """How many pods there may be beyond its size, and how many may be missing; one at least where it goes back, whatever a budget says.
+
+    It undoes what may be broken, and of that the budget is no reason to keep any.
+    """
     numbers = _asked(request, seen, primary)
     surge = Size.from_api(numbers["maxSurge"]).of(primary.replicas, round_up=True)
     if surge and not recorded.pauses(request, primary):
         return surge, 0
-    return 0, budgets.kept(seen.budgets, primary.replicas, most_missing(numbers, primary.replicas))
+    kept = budgets.kept(seen.budgets, primary.replicas, most_missing(numbers, primary.replicas))
+    return 0, max(kept, request.state.undoes)
 
 
 class _Turn(Turn):
@@ -83,7 +87,7 @@ class _Turn(Turn):
         surge, missing = bounds(request, self.seen, primary)
         if surge and (ports := _host_ports(self.seen.wanted or {})):
             raise RolloutError(f"its new pods would never start beside the old ones: they use port {ports[0]} of the node "
-                               f"(hostPort), and maxSurge is {numbers['maxSurge']}", where=request.where,
+                               f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}", where=request.where,
                                next_command="give max_unavailable=1, and no max_surge, so that an old pod goes before the new one "
                                             "comes")
         if not surge:
@@ -179,5 +183,9 @@ def _asked(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> Jso
 
 def _host_ports(template: Json) -> list[int]:
     """The ports of its node that a pod of this template takes for itself, so that there is room for one of them only."""
-    containers = objects(mapping(template, "spec"), "containers")
-    return [port["hostPort"] for each in containers for port in objects(each, "ports") if port.get("hostPort")]
+    spec = mapping(template, "spec")
+    lasting = [each for each in objects(spec, "initContainers") if each.get("restartPolicy") == "Always"]
+    ports = [port for each in (*objects(spec, "containers"), *lasting) for port in objects(each, "ports")]
+    # In the network of its node, all ports are ports of that; an API server may fill that in, or not.
+    taken = [port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else None) for port in ports]
+    return [port for port in taken if port]

@@ -255,10 +255,21 @@ def test_ports_of_the_node_leave_no_room_for_a_surge(params):
     for node in dies_all:
         dies(it, node)
     it.settle()
-    with pytest.raises(RolloutError, match=r"they use port 8080 of the node \(hostPort\), and maxSurge is 1"):
+    with pytest.raises(RolloutError, match=r"they use port 8080 of the node \(hostPort or hostNetwork\), and maxSurge is 1"):
         decide(asked(image="myimage:v2", **params), it)
     go(asked(image="myimage:v2", max_unavailable="1"), it)
     assert versions(it) == ["v2"] * 3
+
+
+@pytest.mark.parametrize("container", ["containers", "initContainers"])
+def test_in_the_network_of_the_node_all_ports_are_ports_of_it(container):
+    it, wanted = cluster(), template("myimage:v2")
+    wanted["spec"] |= {"hostNetwork": True, "initContainers": [{"name": "proxy", "image": "x", "restartPolicy": "Always"}]}
+    wanted["spec"][container][0]["ports"] = [{"containerPort": 8080}]
+    set_by_somebody(it, "/spec/template", wanted)
+    it.settle()
+    with pytest.raises(RolloutError, match=r"they use port 8080 of the node"):
+        decide(asked(image="myimage:v3", max_surge="1"), it)
 
 
 @pytest.mark.parametrize("params, numbers", [
@@ -579,6 +590,16 @@ def test_a_budget_that_lets_no_pod_go_is_told(wish, command):
     with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 3 pods to be unavailable") as caught:
         decide(wish, cluster(), budgets=(budget(minAvailable="100%"),))
     assert command in caught.value.next_command
+
+
+def test_the_way_back_is_open_whatever_a_budget_says():
+    it = broken(cluster())
+    go(UPDATE, it, until="update")
+    it.settle()
+    decision = decide(BACK, it, budgets=(budget(minAvailable=3),))
+    assert it.write(decision.write) and primary(it).numbers == {"maxSurge": 0, "maxUnavailable": 1}
+    it.settle()
+    assert decide(BACK, it, budgets=(budget(minAvailable=3),)).after == "rolled_back"
 
 
 @pytest.mark.parametrize("params, message", [

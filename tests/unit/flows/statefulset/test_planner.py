@@ -702,3 +702,10 @@ def test_of_partition_and_maximum_each_is_restored_unless_somebody_has_set_it():
     go(UPDATE, it)
     assert versions(it) == ["v2"] * 4
     assert primary(it).settings["updateStrategy"]["rollingUpdate"] == {"partition": 0, "maxUnavailable": 3}
+
+
+def test_the_way_back_is_open_whatever_a_budget_says():
+    it = cluster()
+    go(CANARY, it)
+    budget = {"metadata": {"name": "pdb"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 3}}
+    assert decide(BACK, it, budgets=(budget,)).action == "update"

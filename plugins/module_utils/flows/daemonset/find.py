@@ -23,6 +23,7 @@ rolled_back takes an update that has ended for one whose client was killed befor
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import typing as t
 
 from ...model import marks
@@ -34,6 +35,9 @@ from ...model.settings import numbers_of_daemon_set
 from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..by_revisions.find import RevisionsObserved, may_have_turned, own_revisions, with_numbers
+
+#: Seconds after which a pod that should have gone is not on its way any more.
+LATE = 60.0
 
 
 class DaemonPod(t.NamedTuple):
@@ -48,6 +52,8 @@ class DaemonPod(t.NamedTuple):
     is_ready: bool
     #: It is about to go, or has ended, and another one will take its place.
     is_going: bool
+    #: When it should have gone, in RFC 3339, or "".
+    due: str = ""
 
     @classmethod
     def from_api(cls, item: Json) -> DaemonPod:
@@ -55,7 +61,8 @@ class DaemonPod(t.NamedTuple):
         ready = [text(each, "status") for each in objects(status, "conditions") if text(each, "type") == "Ready"]
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"), _node_of(mapping(item, "spec")),
                    marks.pod_revision(labels_of(item)), ready == ["True"],
-                   "deletionTimestamp" in metadata or text(status, "phase") in ("Failed", "Succeeded"))
+                   "deletionTimestamp" in metadata or text(status, "phase") in ("Failed", "Succeeded"),
+                   text(metadata, "deletionTimestamp"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +113,14 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Daemon
     it = t.cast(DaemonSet, primary)
     history = own_revisions(it, revisions)
     return _credible(DaemonSetObserved(primary=it, successor=None, history=history, record=it.rollout), it)
+
+
+def is_overdue(pod: DaemonPod, now: str) -> bool:
+    """Whether nobody can count on it that a pod goes: it should have by now, even if it takes a while, and the clocks differ."""
+    if not pod.due:
+        return False
+    due, present = (datetime.datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (pod.due, now))
+    return (present - due).total_seconds() > LATE
 
 
 def most_missing(numbers: Json, size: int) -> int:

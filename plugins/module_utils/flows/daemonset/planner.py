@@ -23,12 +23,12 @@ from ...model.fields import Json, mapping, objects
 from ...model.marks import Rollout
 from ...model.request import Request
 from ...model.settings import numbers_of_daemon_set
-from ...model.steps import Action, Decision, Delete, Step
+from ...model.steps import Action, Decision, Delete, Step, Wait
 from ...model.template import same_template
 from ...model.thresholds import Size
 from .. import recorded, refusals
 from ..by_revisions.planner import Turn
-from .find import DaemonPod, DaemonSetObserved, is_doubted, most_missing
+from .find import DaemonPod, DaemonSetObserved, is_doubted, is_overdue, most_missing
 
 
 def plan(request: Request, seen: DaemonSetObserved) -> Decision:
@@ -42,9 +42,9 @@ def plan(request: Request, seen: DaemonSetObserved) -> Decision:
 
 
 def bounds(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> tuple[int, int]:
-    """How many pods there may be beyond its size, and how many may be missing; one at least where it goes back, whatever a budget says.
+    """How many pods there may be beyond its size, and how many may be missing.
 
-    It undoes what may be broken, and of that the budget is no reason to keep any.
+    Where it goes back, one at least, whatever a budget says: it undoes what may be broken.
     """
     numbers = _asked(request, seen, primary)
     surge = Size.from_api(numbers["maxSurge"]).of(primary.replicas, round_up=True)
@@ -147,22 +147,33 @@ class _Turn(Turn):
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | yes | updating | fewer pods are new, or on their way, than the pause asks for | delete an old one |
-        if len(new) + max(0, size - len(live)) < goal:
-            return self._delete(self._next(live, present.pods), unavailable, record) or self.progress()
+        late = [pod for pod in pods if is_overdue(pod, self.seen.now)]
+        if len(new) + max(0, size - len(live) - len(late)) < goal:
+            may_lack = unavailable < bounds(self.request, self.seen, primary)[1]
+            return self._delete(self._next(live, present.pods, may_lack), may_lack, record) or self._waits_for(late)
         is_counted = primary.available + primary.misplaced >= min(ready, size)
         is_there = sum(pod.is_ready for pod in new) >= goal and counted >= goal and is_counted
-        return self.end_at(record, len(new), size) if is_there else self.progress()
+        return self.end_at(record, len(new), size) if is_there else self._waits_for(late)
 
-    def _next(self, live: list[DaemonPod], present: str) -> DaemonPod | None:
-        """The old pod to be replaced next: first on the nodes that are asked for, and what is not ready costs nothing."""
+    def _waits_for(self, late: list[DaemonPod]) -> Wait:
+        """Named is what should have gone by now: its node may not work any more, and then it never goes by itself."""
+        what = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}" for pod in late)
+        return Wait(f"{self.progress().until}{what}")
+
+    def _next(self, live: list[DaemonPod], present: str, may_lack: bool) -> DaemonPod | None:
+        """The old pod to be replaced next: first on the nodes that are asked for.
+
+        As long as one more may be missing, one that is ready goes, since its node evidently works. Then one that is not: that costs
+        nothing.
+        """
         first = self.seen.nodes or ()
         old = (pod for pod in live if pod.revision != present)
-        return min(old, key=lambda pod: (pod.node not in first, pod.is_ready, pod.node, pod.name), default=None)
+        return min(old, key=lambda pod: (pod.node not in first, pod.is_ready is not may_lack, pod.node, pod.name), default=None)
 
-    def _delete(self, pod: DaemonPod | None, unavailable: int, record: Rollout) -> Step | None:
+    def _delete(self, pod: DaemonPod | None, may_lack: bool, record: Rollout) -> Step | None:
         """Delete a pod, if there may be one more missing; one that is not ready is missing already."""
         primary = self.primary
-        if pod is None or (pod.is_ready and unavailable >= bounds(self.request, self.seen, primary)[1]):
+        if pod is None or (pod.is_ready and not may_lack):
             return None
         # | yes | updating | it goes on from a pause to a later one | pace: the record says that it is paused no more |
         if primary.paused is not None:

@@ -189,6 +189,28 @@ def test_one_that_is_not_ready_is_first_and_costs_nothing():
     assert versions(it) == ["v1", "v1", "v2", "v1"]
 
 
+def test_as_long_as_one_more_may_be_missing_pods_are_replaced_whose_nodes_work():
+    it = broken(cluster(4), "myimage:v1")
+    unready(it, "node 0")
+    assert go(asked(image="myimage:v2", pause_at="1", max_unavailable="2"), it) == ["update", "delete", "annotate"]
+    assert versions(it) == ["v1!", "v2", "v1", "v1"]
+
+
+@pytest.mark.parametrize("due, is_late", [("2026-11-21T09:58:59Z", True), ("2026-11-21T09:59:30Z", False)])
+def test_a_pod_that_should_have_gone_is_named_and_is_not_on_its_way(due, is_late):
+    it = cluster(4)
+    two = asked(image="myimage:v2", pause_at="1", max_unavailable="2")
+    go(two, it, until="update")
+    it.settle()
+    late = {"metadata": {**SimulatedDaemonSets.all_pods(it, primary(it))[3]["metadata"], "deletionTimestamp": due},
+            "spec": {"nodeName": "node 3"}}
+    it.all_pods = lambda controller: [*SimulatedDaemonSets.all_pods(it, controller)[:3], late]
+    assert isinstance(decide(two, it), Step if is_late else Wait)
+    decision = decide(CANARY, it)
+    assert isinstance(decision, Wait)
+    assert decision.until.endswith(f"; pod {late['metadata']['name']} of node node 3 should have gone by {due}") is is_late
+
+
 def test_no_more_are_missing_than_may_be():
     it = cluster(4)
     two = asked(image="myimage:v2", pause_at="3", max_unavailable="2")

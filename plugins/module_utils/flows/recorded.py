@@ -11,12 +11,14 @@ not be the same.)
 
 from __future__ import annotations
 
+import typing as t
+
 from ..model import identity, marks
 from ..model.by_server import SteppedByServer
 from ..model.fields import Json
 from ..model.marks import Rollout
 from ..model.request import Request
-from ..model.settings import is_same
+from ..model.settings import are_settings, is_same
 from ..model.steps import Patch, annotation, put, test
 from ..model.template import same_template, without_label
 
@@ -51,10 +53,33 @@ def usual(request: Request, primary: SteppedByServer, record: Rollout | None) ->
     """
     settings = dict(primary.settings)
     if record:
-        settings |= {field: record.original.get(field) for field, value in record.paced.items() if is_same(value, settings[field])}
+        for field, value in record.paced.items():
+            restored = _restored(settings[field], value, record.original.get(field))
+            # Somebody may have set numbers that the server takes beside OnDelete only.
+            if restored != settings[field]:
+                settings[field] = restored if are_settings({field: restored}) else record.original.get(field)
     if request.min_ready_seconds is not None:
         settings["minReadySeconds"] = request.min_ready_seconds or None
     return settings
+
+
+def _restored(present: t.Any, paced: t.Any, original: t.Any) -> t.Any:
+    """A field as it was before the update; of a strategy, type and numbers each by itself, unless somebody has set them since.
+
+    Numbers that depend on each other (maxSurge, maxUnavailable) are one; the partition depends on no other one.
+    """
+    if is_same(present, paced):
+        return original
+    if not (isinstance(present, dict) and isinstance(paced, dict) and isinstance(original, dict)):
+        return present
+    if not paced.keys() & _APART:
+        return present
+    parts = {field: _restored(present.get(field), paced.get(field), original.get(field)) for field in present | paced | original}
+    return {field: value for field, value in parts.items() if value is not None}
+
+
+#: What has one of these is restored field by field.
+_APART = frozenset({"type", "partition"})
 
 
 def changed(usual_settings: Json, pace: Json) -> tuple[Json, Json]:

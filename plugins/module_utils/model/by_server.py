@@ -13,7 +13,7 @@ from . import marks
 from .fields import Json, mapping, number, objects, text
 from .kinds import Kind
 from .observed import IN_UPDATE, NEVER, Controller
-from .settings import is_of_daemon_set, is_of_stateful_set
+from .settings import is_of_daemon_set, is_of_stateful_set, numbers_of_daemon_set
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,6 +153,10 @@ class DaemonSet(ByRevisions):
             ("replicas", "desiredNumberScheduled"), ("current", "currentNumberScheduled"), ("ready", "numberReady"),
             ("available", "numberAvailable"), ("updated", "updatedNumberScheduled"), ("misplaced", "numberMisscheduled"))}
         return cls(**cls.fields_of(item) | counts)
+
+    @property
+    def numbers(self) -> Json:
+        return numbers_of_daemon_set(self.settings["updateStrategy"])
 
     @property
     def may_pause(self) -> bool:

@@ -57,16 +57,23 @@ def is_of_stateful_set(value: t.Any) -> bool:
 def is_of_daemon_set(value: t.Any) -> bool:
     """Whether the API server takes it for the updateStrategy of a DaemonSet: one of the two numbers is 0, and the other is not.
 
-    With OnDelete, the numbers may be left out; those that are there mean nothing until it is RollingUpdate again.
+    With OnDelete, it looks at no numbers: they mean nothing until it is RollingUpdate again.
     """
     if not isinstance(value, dict) or not value.keys() <= {"type", "rollingUpdate"}:
         return False
-    if value.get("type") == "OnDelete" and "rollingUpdate" not in value:
-        return True
-    numbers = value.get("rollingUpdate")
-    if value.get("type") not in ("OnDelete", "RollingUpdate") or not isinstance(numbers, dict):
-        return False
-    return (numbers.keys() == {"maxSurge", "maxUnavailable"} and all(map(_is_number_or_share, numbers.values()))
+    if value.get("type") == "OnDelete":
+        return isinstance(value.get("rollingUpdate", {}), dict)
+    return value.get("type") == "RollingUpdate" and _are_of_daemon_set(value.get("rollingUpdate"))
+
+
+def numbers_of_daemon_set(strategy: t.Any) -> Json:
+    """maxSurge and maxUnavailable of its updateStrategy: the server's own where it has none, or, with OnDelete, impossible ones."""
+    numbers = {**USUAL, **mapping(strategy, "rollingUpdate")}
+    return numbers if _are_of_daemon_set(numbers) else USUAL
+
+
+def _are_of_daemon_set(numbers: t.Any) -> bool:
+    return (isinstance(numbers, dict) and numbers.keys() == USUAL.keys() and all(map(_is_number_or_share, numbers.values()))
             and sum(str(each).strip("0%") == "" for each in numbers.values()) == 1)
 
 
@@ -74,6 +81,8 @@ def _is_number_or_share(value: t.Any) -> bool:
     return is_size(value) or (isinstance(value, str) and bool(_PERCENT.fullmatch(value)) and int(value[:-1]) <= 100)
 
 
+#: What the server takes for the numbers of a DaemonSet where there are none.
+USUAL: Json = {"maxSurge": 0, "maxUnavailable": 1}
 _PERCENT = re.compile(r"[0-9]{1,9}%")
 _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "paused": lambda value: value is None or isinstance(value, bool),

@@ -23,6 +23,7 @@ rolled_back takes an update that has ended for one whose client was killed befor
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import typing as t
 
 from ...model import marks
@@ -30,12 +31,13 @@ from ...model.by_server import DaemonSet
 from ...model.fields import Json, mapping, objects, text, values
 from ...model.marks import Revision, Rollout
 from ...model.observed import Controller
+from ...model.settings import numbers_of_daemon_set
 from ...model.template import labels_of, same_template
 from ...model.thresholds import Size
 from ..by_revisions.find import RevisionsObserved, may_have_turned, own_revisions, with_numbers
 
-#: What the server takes for the numbers where there are none.
-USUAL: Json = {"maxSurge": 0, "maxUnavailable": 1}
+#: Seconds after which a pod that should have gone is not on its way any more.
+LATE = 60.0
 
 
 class DaemonPod(t.NamedTuple):
@@ -50,6 +52,8 @@ class DaemonPod(t.NamedTuple):
     is_ready: bool
     #: It is about to go, or has ended, and another one will take its place.
     is_going: bool
+    #: When it should have gone, in RFC 3339, or "".
+    due: str = ""
 
     @classmethod
     def from_api(cls, item: Json) -> DaemonPod:
@@ -57,7 +61,8 @@ class DaemonPod(t.NamedTuple):
         ready = [text(each, "status") for each in objects(status, "conditions") if text(each, "type") == "Ready"]
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"), _node_of(mapping(item, "spec")),
                    marks.pod_revision(labels_of(item)), ready == ["True"],
-                   "deletionTimestamp" in metadata or text(status, "phase") in ("Failed", "Succeeded"))
+                   "deletionTimestamp" in metadata or text(status, "phase") in ("Failed", "Succeeded"),
+                   text(metadata, "deletionTimestamp"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,20 +115,24 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Daemon
     return _credible(DaemonSetObserved(primary=it, successor=None, history=history, record=it.rollout), it)
 
 
+def is_overdue(pod: DaemonPod, now: str) -> bool:
+    """Whether nobody can count on it that a pod goes: it should have by now, even if it takes a while, and the clocks differ."""
+    if not pod.due:
+        return False
+    due, present = (datetime.datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (pod.due, now))
+    return (present - due).total_seconds() > LATE
+
+
 def most_missing(numbers: Json, size: int) -> int:
     """How many pods may be missing at a time: percentages are rounded up (UnavailableCount)."""
-    return Size.from_api({**USUAL, **numbers}["maxUnavailable"]).of(size, round_up=True)
+    return Size.from_api(numbers["maxUnavailable"]).of(size, round_up=True)
 
 
 def is_doubted(primary: DaemonSet) -> bool:
     """Whether the record says that more pods could be missing before than now, and than one: nothing else says so."""
     record, size = primary.rollout, max(1, primary.replicas)
     strategy = mapping(record.original if record else {}, "updateStrategy")
-    return bool(strategy) and _missing(strategy, size) > max(1, most_missing(primary.numbers, size))
-
-
-def _missing(strategy: Json, size: int) -> int:
-    return most_missing(mapping(strategy, "rollingUpdate"), size)
+    return most_missing(numbers_of_daemon_set(strategy), size) > max(1, most_missing(primary.numbers, size))
 
 
 def _credible(seen: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
@@ -131,7 +140,7 @@ def _credible(seen: DaemonSetObserved, primary: DaemonSet) -> DaemonSetObserved:
     if record is None:
         return seen
     if is_doubted(primary):
-        record = with_numbers(record, {**USUAL, **primary.numbers})
+        record = with_numbers(record, primary.numbers)
     has_turned = not seen.others or may_have_turned(seen.present, record.set, seen.history)
     if record.is_back and primary.is_observed and not has_turned:
         record = dataclasses.replace(record, outcome=Rollout.UPDATING, set=seen.others[0].name)

@@ -113,7 +113,7 @@ def _of_strategy(request: Request, primary: DaemonSet) -> t.Iterator[str]:
     if primary.misplaced:
         yield (f"{primary.misplaced} pods of DaemonSet {primary.name} are on nodes that take no new ones, because of a taint for "
                f"instance: if one of these is deleted for this update, no new one comes")
-    most = request.max_unavailable.for_api if request.gives_strategy else primary.numbers.get("maxUnavailable", 1)
+    most = request.max_unavailable.for_api if request.gives_strategy else primary.numbers["maxUnavailable"]
     if most_missing({"maxUnavailable": most}, primary.replicas) >= primary.replicas > 1:
         yield (f"maxUnavailable is {most}, and DaemonSet {primary.name} has {primary.replicas} pods: all of them may be missing at "
                f"the same time during this update. To keep some of them, give max_unavailable")

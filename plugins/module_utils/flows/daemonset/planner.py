@@ -22,12 +22,13 @@ from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json, mapping, objects
 from ...model.marks import Rollout
 from ...model.request import Request
-from ...model.steps import Action, Decision, Delete, Step
+from ...model.settings import numbers_of_daemon_set
+from ...model.steps import Action, Decision, Delete, Step, Wait
 from ...model.template import same_template
 from ...model.thresholds import Size
 from .. import recorded, refusals
 from ..by_revisions.planner import Turn
-from .find import USUAL, DaemonPod, DaemonSetObserved, is_doubted, most_missing
+from .find import DaemonPod, DaemonSetObserved, is_doubted, is_overdue, most_missing
 
 
 def plan(request: Request, seen: DaemonSetObserved) -> Decision:
@@ -41,12 +42,16 @@ def plan(request: Request, seen: DaemonSetObserved) -> Decision:
 
 
 def bounds(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> tuple[int, int]:
-    """How many pods there may be beyond its size, and how many may be missing."""
+    """How many pods there may be beyond its size, and how many may be missing.
+
+    Where it goes back, one at least, whatever a budget says: it undoes what may be broken.
+    """
     numbers = _asked(request, seen, primary)
     surge = Size.from_api(numbers["maxSurge"]).of(primary.replicas, round_up=True)
     if surge and not recorded.pauses(request, primary):
         return surge, 0
-    return 0, budgets.kept(seen.budgets, primary.replicas, most_missing(numbers, primary.replicas))
+    kept = budgets.kept(seen.budgets, primary.replicas, most_missing(numbers, primary.replicas))
+    return 0, max(kept, request.state.undoes)
 
 
 class _Turn(Turn):
@@ -82,7 +87,7 @@ class _Turn(Turn):
         surge, missing = bounds(request, self.seen, primary)
         if surge and (ports := _host_ports(self.seen.wanted or {})):
             raise RolloutError(f"its new pods would never start beside the old ones: they use port {ports[0]} of the node "
-                               f"(hostPort), and maxSurge is {numbers['maxSurge']}", where=request.where,
+                               f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}", where=request.where,
                                next_command="give max_unavailable=1, and no max_surge, so that an old pod goes before the new one "
                                             "comes")
         if not surge:
@@ -108,7 +113,7 @@ class _Turn(Turn):
 
     def told(self, settings: Json) -> str:
         strategy = settings["updateStrategy"] or {}
-        numbers = {**USUAL, **mapping(strategy, "rollingUpdate")}
+        numbers = numbers_of_daemon_set(strategy)
         if strategy.get("type") == "OnDelete":
             return "OnDelete"
         return f"max_surge {numbers['maxSurge']}" if Size.from_api(numbers["maxSurge"]).value else (
@@ -118,7 +123,7 @@ class _Turn(Turn):
     def left_as_it_is(self) -> str:
         primary = self.primary
         return "" if not is_doubted(primary) else (
-            f"maxUnavailable of the DaemonSet {primary.name} is left at {primary.numbers.get('maxUnavailable')}: that it was more "
+            f"maxUnavailable of the DaemonSet {primary.name} is left at {primary.numbers['maxUnavailable']}: that it was more "
             f"before the update says nothing but an annotation")
 
     # The pause
@@ -142,22 +147,33 @@ class _Turn(Turn):
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | yes | updating | fewer pods are new, or on their way, than the pause asks for | delete an old one |
-        if len(new) + max(0, size - len(live)) < goal:
-            return self._delete(self._next(live, present.pods), unavailable, record) or self.progress()
+        late = [pod for pod in pods if is_overdue(pod, self.seen.now)]
+        if len(new) + max(0, size - len(live) - len(late)) < goal:
+            may_lack = unavailable < bounds(self.request, self.seen, primary)[1]
+            return self._delete(self._next(live, present.pods, may_lack), may_lack, record) or self._waits_for(late)
         is_counted = primary.available + primary.misplaced >= min(ready, size)  # the pod of a node that is gone stays for a while
         is_there = sum(pod.is_ready for pod in new) >= goal and counted >= goal and is_counted
-        return self.end_at(record, len(new), size) if is_there else self.progress()
+        return self.end_at(record, len(new), size) if is_there else self._waits_for(late)
 
-    def _next(self, live: list[DaemonPod], present: str) -> DaemonPod | None:
-        """The old pod to be replaced next: first on the nodes that are asked for, and what is not ready costs nothing."""
+    def _waits_for(self, late: list[DaemonPod]) -> Wait:
+        """Named is what should have gone by now: its node may not work any more, and then it never goes by itself."""
+        what = "".join(f"; pod {pod.name} of node {pod.node} should have gone by {pod.due}" for pod in late)
+        return Wait(f"{self.progress().until}{what}")
+
+    def _next(self, live: list[DaemonPod], present: str, may_lack: bool) -> DaemonPod | None:
+        """The old pod to be replaced next: first on the nodes that are asked for.
+
+        As long as one more may be missing, one that is ready goes, since its node evidently works. Then one that is not: that costs
+        nothing.
+        """
         first = self.seen.nodes or ()
         old = (pod for pod in live if pod.revision != present)
-        return min(old, key=lambda pod: (pod.node not in first, pod.is_ready, pod.node, pod.name), default=None)
+        return min(old, key=lambda pod: (pod.node not in first, pod.is_ready is not may_lack, pod.node, pod.name), default=None)
 
-    def _delete(self, pod: DaemonPod | None, unavailable: int, record: Rollout) -> Step | None:
+    def _delete(self, pod: DaemonPod | None, may_lack: bool, record: Rollout) -> Step | None:
         """Delete a pod, if there may be one more missing; one that is not ready is missing already."""
         primary = self.primary
-        if pod is None or (pod.is_ready and unavailable >= bounds(self.request, self.seen, primary)[1]):
+        if pod is None or (pod.is_ready and not may_lack):
             return None
         # | yes | updating | it goes on from a pause to a later one | pace: the record says that it is paused no more |
         if primary.paused is not None:
@@ -173,10 +189,14 @@ def _asked(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> Jso
     """maxSurge and maxUnavailable as the task gives them, or else as they usually are."""
     if request.gives_strategy:
         return {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
-    return {**USUAL, **mapping(recorded.usual(request, primary, seen.record), "updateStrategy", "rollingUpdate")}
+    return numbers_of_daemon_set(recorded.usual(request, primary, seen.record)["updateStrategy"])
 
 
 def _host_ports(template: Json) -> list[int]:
     """The ports of its node that a pod of this template takes for itself, so that there is room for one of them only."""
-    containers = objects(mapping(template, "spec"), "containers")
-    return [port["hostPort"] for each in containers for port in objects(each, "ports") if port.get("hostPort")]
+    spec = mapping(template, "spec")
+    lasting = [each for each in objects(spec, "initContainers") if each.get("restartPolicy") == "Always"]
+    ports = [port for each in (*objects(spec, "containers"), *lasting) for port in objects(each, "ports")]
+    # In the network of its node, all ports are ports of that; an API server may fill that in, or not.
+    taken = [port.get("hostPort") or (port.get("containerPort") if spec.get("hostNetwork") else None) for port in ports]
+    return [port for port in taken if port]

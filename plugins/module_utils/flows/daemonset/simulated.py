@@ -24,7 +24,7 @@ from ...model.thresholds import Size
 from ..by_revisions.simulated import is_broken, revision_of, written
 from ..flow import Model
 from ..simulated import MOST_PODS, Move
-from .find import USUAL, DaemonPod, most_missing
+from .find import DaemonPod, most_missing
 
 
 class Pod(t.NamedTuple):
@@ -211,7 +211,7 @@ def _turn(it: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], present:
         return (*pods, Pod(name, f"uid of {name}", empty, present, ready=False))
     if not it.is_replaced_by_server:
         return _without_second(pods)
-    numbers = {**USUAL, **it.numbers}
+    numbers = it.numbers
     old, new = ([pod for pod in pods if (pod.revision == present) is is_new] for is_new in (False, True))
     by_node = {pod.node: pod for pod in new}
     surge = Size.from_api(numbers["maxSurge"]).of(len(nodes), round_up=True)

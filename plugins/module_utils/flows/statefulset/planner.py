@@ -147,9 +147,13 @@ class _Turn(Turn):
 
 
 def missing(request: Request, seen: StatefulSetObserved, primary: StatefulSet) -> int:
-    """How many pods may be missing at a time: of the task or the StatefulSet, where the server has that at all, else 1."""
+    """How many pods may be missing at a time: of the task or the StatefulSet, where the server has that at all, else 1.
+
+    Where it goes back, at least one, whatever a budget says: it undoes what may be broken.
+    """
     strategy = recorded.usual(request, primary, seen.record)["updateStrategy"] or {}
     most = most_missing(strategy.get("rollingUpdate") or {}, primary.replicas)
     if request.gives_strategy:
         most = max(1, request.max_unavailable.of(primary.replicas, round_up=False))
-    return budgets.kept(seen.budgets, primary.replicas, most if "maxUnavailable" in primary.numbers else 1)
+    kept = budgets.kept(seen.budgets, primary.replicas, most if "maxUnavailable" in primary.numbers else 1)
+    return max(kept, request.state.undoes)

@@ -189,6 +189,28 @@ def test_one_that_is_not_ready_is_first_and_costs_nothing():
     assert versions(it) == ["v1", "v1", "v2", "v1"]
 
 
+def test_as_long_as_one_more_may_be_missing_pods_are_replaced_whose_nodes_work():
+    it = broken(cluster(4), "myimage:v1")
+    unready(it, "node 0")
+    assert go(asked(image="myimage:v2", pause_at="1", max_unavailable="2"), it) == ["update", "delete", "annotate"]
+    assert versions(it) == ["v1!", "v2", "v1", "v1"]
+
+
+@pytest.mark.parametrize("due, is_late", [("2026-11-21T09:58:59Z", True), ("2026-11-21T09:59:30Z", False)])
+def test_a_pod_that_should_have_gone_is_named_and_is_not_on_its_way(due, is_late):
+    it = cluster(4)
+    two = asked(image="myimage:v2", pause_at="1", max_unavailable="2")
+    go(two, it, until="update")
+    it.settle()
+    late = {"metadata": {**SimulatedDaemonSets.all_pods(it, primary(it))[3]["metadata"], "deletionTimestamp": due},
+            "spec": {"nodeName": "node 3"}}
+    it.all_pods = lambda controller: [*SimulatedDaemonSets.all_pods(it, controller)[:3], late]
+    assert isinstance(decide(two, it), Step if is_late else Wait)
+    decision = decide(CANARY, it)
+    assert isinstance(decision, Wait)
+    assert decision.until.endswith(f"; pod {late['metadata']['name']} of node node 3 should have gone by {due}") is is_late
+
+
 def test_no_more_are_missing_than_may_be():
     it = cluster(4)
     two = asked(image="myimage:v2", pause_at="3", max_unavailable="2")
@@ -255,10 +277,21 @@ def test_ports_of_the_node_leave_no_room_for_a_surge(params):
     for node in dies_all:
         dies(it, node)
     it.settle()
-    with pytest.raises(RolloutError, match=r"they use port 8080 of the node \(hostPort\), and maxSurge is 1"):
+    with pytest.raises(RolloutError, match=r"they use port 8080 of the node \(hostPort or hostNetwork\), and maxSurge is 1"):
         decide(asked(image="myimage:v2", **params), it)
     go(asked(image="myimage:v2", max_unavailable="1"), it)
     assert versions(it) == ["v2"] * 3
+
+
+@pytest.mark.parametrize("container", ["containers", "initContainers"])
+def test_in_the_network_of_the_node_all_ports_are_ports_of_it(container):
+    it, wanted = cluster(), template("myimage:v2")
+    wanted["spec"] |= {"hostNetwork": True, "initContainers": [{"name": "proxy", "image": "x", "restartPolicy": "Always"}]}
+    wanted["spec"][container][0]["ports"] = [{"containerPort": 8080}]
+    set_by_somebody(it, "/spec/template", wanted)
+    it.settle()
+    with pytest.raises(RolloutError, match=r"they use port 8080 of the node"):
+        decide(asked(image="myimage:v3", max_surge="1"), it)
 
 
 @pytest.mark.parametrize("params, numbers", [
@@ -509,6 +542,34 @@ def test_a_pause_where_the_record_is_gone_and_the_pace_is_there():
     assert go(CANARY, it) == ["update", "annotate"] and versions(it) == ["v2", "v1", "v1", "v1"]
 
 
+@pytest.mark.parametrize("numbers", [{"maxUnavailable": "abc"}, {"maxUnavailable": -3}, {"maxUnavailable": 2, "maxSurge": 2},
+                                     {"maxUnavailable": "500%"}, {"maxUnavailable": 0}, {}])
+@pytest.mark.parametrize("request_", [UPDATE, CANARY])
+def test_numbers_that_only_on_delete_allows_are_the_usual_ones(numbers, request_):
+    strategy = {"type": "OnDelete", "rollingUpdate": numbers}
+    it = cluster(strategy=strategy)
+    go(request_, it)
+    assert strategy_of(it) == strategy
+    go(UPDATE, it, until="pace")
+    assert strategy_of(it) in (STRATEGY, strategy)
+    go(UPDATE, it)
+    assert versions(it) == ["v2"] * 3 and strategy_of(it) == strategy
+    go(V3, it, until="update")
+    go(BACK, it)
+    assert versions(it) == ["v2"] * 3 and strategy_of(it) == strategy
+
+
+@pytest.mark.parametrize("numbers, after", [
+    ({"maxSurge": 0, "maxUnavailable": 2}, {"maxSurge": 0, "maxUnavailable": 2}), ({"maxSurge": 2, "maxUnavailable": 2}, None)])
+@pytest.mark.parametrize("wish", [UPDATE, BACK], ids=["on", "back"])
+def test_numbers_that_somebody_sets_in_a_pause_stay_and_on_delete_does_not(wish, numbers, after):
+    it = cluster()
+    go(CANARY, it)
+    set_by_somebody(it, "/spec/updateStrategy/rollingUpdate", numbers)
+    go(wish, it)
+    assert strategy_of(it) == {**STRATEGY, "rollingUpdate": after or STRATEGY["rollingUpdate"]}
+
+
 # What is believed
 
 
@@ -551,6 +612,16 @@ def test_a_budget_that_lets_no_pod_go_is_told(wish, command):
     with pytest.raises(RolloutError, match="the PodDisruptionBudget pdb allows none of its 3 pods to be unavailable") as caught:
         decide(wish, cluster(), budgets=(budget(minAvailable="100%"),))
     assert command in caught.value.next_command
+
+
+def test_the_way_back_is_open_whatever_a_budget_says():
+    it = broken(cluster())
+    go(UPDATE, it, until="update")
+    it.settle()
+    decision = decide(BACK, it, budgets=(budget(minAvailable=3),))
+    assert it.write(decision.write) and primary(it).numbers == {"maxSurge": 0, "maxUnavailable": 1}
+    it.settle()
+    assert decide(BACK, it, budgets=(budget(minAvailable=3),)).after == "rolled_back"
 
 
 @pytest.mark.parametrize("params, message", [

@@ -692,3 +692,20 @@ def test_back_from_an_update_to_an_old_template():
     it.settle()
     go(BACK, it)
     assert versions(it) == ["v2"] * 3 and "already rolled back" in decide(BACK, it).message
+
+
+def test_of_partition_and_maximum_each_is_restored_unless_somebody_has_set_it():
+    usual = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 2}}
+    it = cluster(4, usual)
+    go(CANARY, it)
+    set_by_somebody(it, "/spec/updateStrategy/rollingUpdate/maxUnavailable", 3)
+    go(UPDATE, it)
+    assert versions(it) == ["v2"] * 4
+    assert primary(it).settings["updateStrategy"]["rollingUpdate"] == {"partition": 0, "maxUnavailable": 3}
+
+
+def test_the_way_back_is_open_whatever_a_budget_says():
+    it = cluster()
+    go(CANARY, it)
+    budget = {"metadata": {"name": "pdb"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 3}}
+    assert decide(BACK, it, budgets=(budget,)).action == "update"

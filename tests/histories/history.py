@@ -254,6 +254,9 @@ class History(RuleBasedStateMachine):
         if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else", ended.message):
             self._run({"image": begun[1]}, None)
             return self._run(params, None)
+        if self.kind == "DaemonSet" and "add max_surge=1" in ended.message:  # a budget lets none of its pods be missing
+            surging = {option: value for option, value in params.items() if option != "max_unavailable"}
+            return self._run({**surging, "max_surge": 1}, None)
         if "is not certain" not in ended.message:
             return ended
         told = re.search(r"scale \S+ (\S+) --replicas=(\d+)", ended.message)

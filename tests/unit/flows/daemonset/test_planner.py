@@ -405,6 +405,9 @@ def test_back_where_pods_were_never_given_the_template_of_before():
     set_by_somebody(it, "/spec/template", template("myimage:v0"))
     it.settle()
     go(CANARY, it)
+    flow, memory = choose(BACK), Memory(now=NOW)
+    memory.seen = flow.observe(BACK, it, memory)
+    assert any("the cluster replaces all pods that do not have the template" in each for each in flow.warnings(BACK, memory))
     go(BACK, it)
     assert versions(it) == ["v0"] * 3
 

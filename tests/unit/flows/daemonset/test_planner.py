@@ -596,6 +596,18 @@ def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
     assert it.write(decision.write) and primary(it).numbers == {"maxSurge": 0, "maxUnavailable": 1}
 
 
+@pytest.mark.parametrize("wish", [asked(image="myimage:v2", max_unavailable="1"), asked(image="myimage:v2", max_surge="1")])
+def test_what_this_very_run_has_seen_before_is_restored(wish):
+    it, flow, memory = cluster(6, HALF), choose(wish), Memory(now=NOW)
+    for _turn in range(4):
+        decision = flow.plan(wish, flow.observe(wish, it, memory))
+        memory.has_begun = True
+        if isinstance(decision, Step):
+            assert not decision.warning and it.write(decision.write)
+        it.settle()
+    assert strategy_of(it) == HALF and versions(it) == ["v2"] * 6
+
+
 @pytest.mark.parametrize("strategy", [{"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}, {"type": "OnDelete", "x": 1},
                                       {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
                                       {"type": "RollingUpdate"}])

@@ -141,7 +141,7 @@ class Memory:
     made: str = ""
     #: The size at the beginning, as long as it could be seen: of a controller that somebody deletes meanwhile nothing else is left.
     size: int | None = None
-    #: SteppedByServer.settings before any update, where this run has seen them: these are restored whatever is believed of a record.
+    #: SteppedByServer.settings before any update, where this run has seen them: restored whatever is believed of a record.
     settings: Json | None = None
     #: The names of the nodes whose pods are first, once they have been looked up.
     nodes: frozenset[str] | None = None

@@ -261,8 +261,8 @@ options:
       - To carry on, run the same task with a higher value or without this option. To go back, run it with O(state=rolled_back).
       - At V(100%), all pods are new, but the handover has not begun.
       - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds) is.
-      - The pods of a DaemonSet are updated in the order of the names of their nodes, those that are not ready first. A pod that
-        dies, or whose node is new, is a new one.
+      - The pods of a DaemonSet are updated in the order of the names of their nodes; those that are not ready, once no more pods
+        may be missing. A pod that dies, or whose node is new, is a new one.
     type: str
   nodes:
     description:

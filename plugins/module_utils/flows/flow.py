@@ -116,7 +116,7 @@ class Memory:
     """What a run keeps from one look to the next, to ask the cluster less often.
 
     It decides nothing that a rerun would not, but that a rerun may have to ask people for what this one has seen or done itself
-    (size, made).
+    (size, made, settings).
     """
 
     #: The present time in RFC 3339, and who runs the task: only to be written down.
@@ -141,6 +141,8 @@ class Memory:
     made: str = ""
     #: The size at the beginning, as long as it could be seen: of a controller that somebody deletes meanwhile nothing else is left.
     size: int | None = None
+    #: SteppedByServer.settings before any update, where this run has seen them: restored whatever is believed of a record.
+    settings: Json | None = None
     #: The names of the nodes whose pods are first, once they have been looked up.
     nodes: frozenset[str] | None = None
     #: The ControllerRevisions of the history, or None where they have to be looked up (again).

@@ -28,6 +28,8 @@ class RevisionsObserved(Observed):
 
     #: The record of an update that has not ended, with nothing in it that is known to be wrong.
     record: Rollout | None = None
+    #: The settings that the record says were there before are those that this run has seen.
+    is_witnessed: bool = False
 
     @property
     def its(self) -> ByRevisions | None:
@@ -74,6 +76,13 @@ class RevisionsObserved(Observed):
         has_paced = any(is_same(it.settings[field], value) and value != record.original[field]
                         for field, value in record.paced.items())
         return record if has_paced or not self.is_all_new else None
+
+    def witnessed(self, settings: Json | None) -> RevisionsObserved:
+        """With the numbers of the record believed, if settings, which were seen before the update, have the same."""
+        told = self.its.rollout if self.its else None
+        if not (self.record and told and settings) or any(settings.get(field) != value for field, value in told.original.items()):
+            return self
+        return dataclasses.replace(self, record=dataclasses.replace(self.record, original=told.original), is_witnessed=True)
 
     @property
     def in_progress(self) -> bool:

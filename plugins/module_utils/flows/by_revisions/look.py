@@ -89,6 +89,9 @@ class RevisionsFlow(Flow):
             if revisions is None and is_needed:
                 raise refusals.unreadable_history(request)
             seen = self.find_in(base, revisions or ())
+        if not memory.has_begun and not seen.in_progress:
+            memory.settings = t.cast(ByRevisions, base).settings
+        seen = seen.witnessed(memory.settings)
         return dataclasses.replace(
             self.with_pods(request, seen, cluster, memory), wanted=wanted,
             is_confirmed=_is_confirmed(request, seen, wanted, cluster, memory),

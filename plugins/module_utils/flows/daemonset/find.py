@@ -17,7 +17,8 @@ Its status tells no more than how many pods have the present template. Which one
 ControllerRevision is the present one the template does.
 
 What somebody could achieve who writes a record of his own: the next task for it sets OnDelete at its end, or a maxSurge; and
-rolled_back takes an update that has ended for one whose client was killed before its last write, and goes back by one revision.
+rolled_back takes an update that has ended for one whose client was killed before its last write, and goes back by one revision, or
+an update to a template that has come back for the way back.
 """
 
 from __future__ import annotations

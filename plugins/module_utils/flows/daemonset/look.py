@@ -87,6 +87,9 @@ class DaemonSetFlow(RevisionsFlow):
 
         return SimulatedDaemonSets(real.items(), real.revisions, real.all_pods, real.nodes)
 
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        return [*super().warnings(request, memory), *_of_the_way_back(request, t.cast(DaemonSetObserved, memory.seen))]
+
     def own_warnings(self, request: Request, seen: RevisionsObserved) -> list[str]:
         return [*_of_strategy(request, t.cast(DaemonSet, seen.primary)), *of_readiness(seen)]
 
@@ -104,6 +107,17 @@ def _with_what_is_in_use(seen: DaemonSetObserved, primary: DaemonSet, cluster: C
 
 
 # What the user should know before the first write
+
+
+def _of_the_way_back(request: Request, seen: DaemonSetObserved) -> t.Iterator[str]:
+    primary = t.cast("DaemonSet | None", seen.primary)
+    if primary is None or not request.state.undoes or not seen.in_progress:
+        return
+    usual = recorded.usual(request, primary, seen.record)["updateStrategy"] or {}
+    if usual.get("type") == "OnDelete":
+        yield (f"updateStrategy of DaemonSet {primary.name} was OnDelete before this update: to go back, the cluster replaces all "
+               f"pods that do not have the template of before, also those that had another one already; OnDelete is restored at "
+               f"the end")
 
 
 def _of_strategy(request: Request, primary: DaemonSet) -> t.Iterator[str]:

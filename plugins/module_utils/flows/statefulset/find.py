@@ -15,7 +15,8 @@ spec, its status, and its ControllerRevisions. So:
 | this was updateStrategy | the present one is as the update has set it; never one that lets more pods be missing |
 
 What somebody could achieve who writes a record of his own: the next task for it sets another partition, or OnDelete; and
-rolled_back takes an update that has ended for one whose client was killed before its last write, and goes back by one revision.
+rolled_back takes an update that has ended for one whose client was killed before its last write, and goes back by one revision, or
+an update to a template that has come back for the way back.
 """
 
 from __future__ import annotations

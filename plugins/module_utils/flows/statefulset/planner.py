@@ -110,7 +110,7 @@ class _Turn(Turn):
     @property
     def left_as_it_is(self) -> str:
         primary = self.primary
-        return "" if not is_doubted(primary) else (
+        return "" if self.seen.is_witnessed or not is_doubted(primary) else (
             f"maxUnavailable of the StatefulSet {primary.name} is left at {primary.numbers.get('maxUnavailable')}: that it was more"
             f" before the update says nothing but an annotation")
 

@@ -405,6 +405,9 @@ def test_back_where_pods_were_never_given_the_template_of_before():
     set_by_somebody(it, "/spec/template", template("myimage:v0"))
     it.settle()
     go(CANARY, it)
+    flow, memory = choose(BACK), Memory(now=NOW)
+    memory.seen = flow.observe(BACK, it, memory)
+    assert any("the cluster replaces all pods that do not have the template" in each for each in flow.warnings(BACK, memory))
     go(BACK, it)
     assert versions(it) == ["v0"] * 3
 
@@ -591,6 +594,18 @@ def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
     decision = decide(careful, it)
     assert "maxUnavailable of the DaemonSet foo is left at 1" in decision.warning
     assert it.write(decision.write) and primary(it).numbers == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+@pytest.mark.parametrize("wish", [asked(image="myimage:v2", max_unavailable="1"), asked(image="myimage:v2", max_surge="1")])
+def test_what_this_very_run_has_seen_before_is_restored(wish):
+    it, flow, memory = cluster(6, HALF), choose(wish), Memory(now=NOW)
+    for _turn in range(4):
+        decision = flow.plan(wish, flow.observe(wish, it, memory))
+        memory.has_begun = True
+        if isinstance(decision, Step):
+            assert not decision.warning and it.write(decision.write)
+        it.settle()
+    assert strategy_of(it) == HALF and versions(it) == ["v2"] * 6
 
 
 @pytest.mark.parametrize("strategy", [{"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}, {"type": "OnDelete", "x": 1},

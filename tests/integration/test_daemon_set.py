@@ -305,6 +305,31 @@ def test_a_pod_that_is_killed_during_a_pause_comes_back_new(namespace, nodes):
     assert versions(namespace) == ["v2", "v1", "v1", "v1", "v2"]
 
 
+def test_back_from_an_update_to_an_old_template(namespace, nodes):
+    """The server has renumbered what came back, and only its managedFields tell."""
+    namespace.make_daemon_set(SIZE)
+    time.sleep(1.1)  # times are in seconds
+    roll(namespace)
+    time.sleep(1.1)
+    roll(namespace, image="myimage:v1", pause_at="1")
+    result = back(namespace)
+    assert actions(result) == ["update", "annotate"] and versions(namespace) == ["v2"] * SIZE
+
+
+def test_taints_during_a_pause_delete_no_pod(namespace, nodes):
+    namespace.make_daemon_set(SIZE)
+    roll(namespace, pause_at="1")
+    before = by_node(namespace)
+    for name in nodes:
+        taints = [{"key": key, "value": namespace.name, "effect": "NoSchedule"} for key in ("test", "maintenance")]
+        namespace._call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}}, "application/merge-patch+json")
+    time.sleep(1)
+    namespace.patch_daemon_set({"metadata": {"annotations": {"look": "again"}}})
+    eventually(lambda: namespace.daemon_set()["status"]["numberMisscheduled"] == SIZE, "no node takes its pods")
+    assert f"already paused: 1 of its {SIZE} pods are new" in roll(namespace, pause_at="1")["msg"]
+    assert by_node(namespace) == before and strategy(namespace)["type"] == "OnDelete"
+
+
 def test_a_restart_replaces_all_pods_once(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     before = uids(namespace.pods())

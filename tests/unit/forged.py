@@ -217,7 +217,7 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
                 "spec.ports.targetPort": (80, "web"), "spec.ports.port": (80,), "spec.ports.protocol": ("UDP",)},
     "template": {"spec.tolerations": ([],), "spec.terminationGracePeriodSeconds": _COUNTS, "spec.readinessGates": ([],),
                  "spec.overhead": ({"cpu": "9" * 300},), "spec.containers.ports.containerPort": (80,),
-                 "spec.containers.ports.hostPort": (80, 65535),
+                 "spec.containers.ports.hostPort": (80, 65535), "spec.hostNetwork": (True, False),
                  "spec.containers.lifecycle.preStop.sleep.seconds": (0, 2**62),
                  "spec.containers.command": (["sleep", "9" * 5000],)},
     "Node": {"spec.taints.key": TEXTS, "spec.taints.value": TEXTS, "spec.taints.effect": ("NoSchedule",),

@@ -100,7 +100,7 @@ def _asks_for_nodes(request: Request) -> bool:
 
 def _with_what_is_in_use(seen: DaemonSetObserved, primary: DaemonSet, cluster: Cluster) -> DaemonSetObserved:
     """Asked where there is more than one that may be the one before: the one that pods have is believed."""
-    if len(seen.others) < 2:
+    if len(seen.others) < 2 or seen.before is None or (seen.record and seen.record.is_back):
         return seen
     pods = cluster.live_pods(primary.selector)
     return dataclasses.replace(seen, in_use=frozenset(marks.pod_revision(pod.labels) for pod in pods if pod.owner == primary.uid))

@@ -173,18 +173,20 @@ class Playground:
     def until_stuck(self, name: str = "baz") -> None:
         """Give a StatefulSet a template that no node takes, and then the one of before again, as `kubectl rollout undo` does."""
         before = self._apps.read_namespaced_stateful_set(name, self.namespace)
-        for scheduler in ("none", before.spec.template.spec.scheduler_name):
+        for scheduler, updated in (("none", 1), (before.spec.template.spec.scheduler_name, before.spec.replicas - 1)):
             self._apps.patch_namespaced_stateful_set(name, self.namespace, {
                 "spec": {"template": {"spec": {"schedulerName": scheduler}}}})
-            self._until(lambda: self._is_stuck(name), "no pod is stuck")
+            self._until(lambda updated=updated: self._is_stuck(name, updated), "no pod is stuck")
         time.sleep(STILL_STUCK)
-        if not self._is_stuck(name):
+        if not self._is_stuck(name, updated):
             raise SystemExit("the cluster has replaced the pod by itself")
 
-    def _is_stuck(self, name: str) -> bool:
+    def _is_stuck(self, name: str, updated: int) -> bool:
+        """updated: how many pods have the present template; before the new pod is there, its predecessor is not ready either."""
         it = self._apps.read_namespaced_stateful_set(name, self.namespace)
         is_seen = it.status.observed_generation == it.metadata.generation
-        return is_seen and it.status.replicas == it.spec.replicas and (it.status.ready_replicas or 0) == it.spec.replicas - 1
+        counts = [it.status.replicas, it.status.ready_replicas, it.status.updated_replicas]
+        return is_seen and counts == [it.spec.replicas, it.spec.replicas - 1, updated]
 
     def until_ready(self) -> None:
         """Wait until every pod that is asked for is available."""

@@ -42,7 +42,7 @@ def test_no_such_controller_says_what_else_has_that_name(namespace):
     assert refused(namespace, image="myimage:v2").message == there_is
 
     namespace.allow([{"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get"]}], "look-at-daemonsets")
-    assert refused(namespace, image="myimage:v2").message == f"{there_is} and a DaemonSet foo"
+    assert refused(namespace, image="myimage:v2").message == f"{there_is} and a DaemonSet foo (kind=DaemonSet)"
 
 
 def test_a_namespace_that_is_not_there_is_named(namespace):

@@ -170,3 +170,23 @@ def carried_out(decide: t.Callable[..., Decision], request: Request, it: t.Any, 
                 it.settle()
             break
     return actions
+
+
+def grow_stale(items: dict[t.Any, Json | None]) -> None:
+    """Objects as a real cluster shows them to whoever looks at once: nobody has seen what was written last."""
+    for key, item in items.items():
+        if item and "status" in item:
+            counts = (field for field in item["status"] if field.lower().endswith("replicas"))
+            status = {**item["status"], **dict.fromkeys(counts, 0), "observedGeneration": 8}
+            items[key] = {**item, "metadata": {**item["metadata"], "generation": 9}, "status": status}
+
+
+def past_waits(world: t.Any, most: int, **request: Request) -> list[str]:
+    """At most that many steps of a simulated migration, past what has to be waited for."""
+    done: list[str] = world.go(most, **request)
+    while len(done) < most and isinstance(world.decide(**request), Wait):
+        world.cluster.settle()
+        more = world.go(most - len(done), **request)
+        assert more, f"waits for ever: {world.decide(**request)}"
+        done += more
+    return done

@@ -4,12 +4,12 @@
 
 """What a migration would do, for check mode and for tests: objects of all kinds in memory, and what the server makes of them. Pure.
 
-Everything happens at once: whoever looks sees every controller's status as it will be.
+Everything happens at once: whoever looks sees every controller's status as it will be. Only a real object that was read in the
+middle may have the status of a moment before, until the model settles.
 """
 
 from __future__ import annotations
 
-import collections
 import typing as t
 
 from ...model import marks
@@ -19,6 +19,7 @@ from ...model.kinds import Kind
 from ...model.observed import Controller, Pod
 from ...model.patches import DoesNotHold, patched
 from ...model.steps import Create, Delete, HandOver, Write
+from .. import handover
 from ..flow import Model
 
 
@@ -52,7 +53,10 @@ class SimulatedMigration(Model):
         return []
 
     def settle(self) -> None:
-        """Nothing is left to happen."""
+        """Let every controller have seen its object and the pods, and let what is being deleted be gone."""
+        for key in list(self._items):
+            if item := self._items[key]:
+                self._items[key] = None if item["metadata"].get("deletionTimestamp") else self._settled(key[0], item)
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold."""
@@ -60,11 +64,12 @@ class SimulatedMigration(Model):
             names = {pod.name for pod in write.pods}
             self._pods = tuple(pod._replace(owner=write.taker["uid"], labels=_labelled(pod.labels, write.labels))
                                if pod.name in names else pod for pod in self._pods or ())
-            self._count()
+            self.settle()
             return True
         key = write.kind, write.name
         if isinstance(write, Create):
-            self._items[key] = self._settled(write.manifest)
+            metadata = {**write.manifest["metadata"], "uid": f"uid of {write.kind} {write.name}", "generation": 1}
+            self._items[key] = self._settled(write.kind, {**write.manifest, "metadata": metadata})
         elif isinstance(write, Delete):
             self._items[key] = None
         else:
@@ -74,26 +79,28 @@ class SimulatedMigration(Model):
                 return False
         return True
 
-    def _count(self) -> None:
-        """Let the status of each controller say how many of the pods are its own."""
-        owners = collections.Counter(pod.owner for pod in self._pods or ())
-        for key, item in self._items.items():
-            if item and key[0] in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET):
-                counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), owners[item["metadata"]["uid"]])
-                self._items[key] = {**item, "status": {**(item.get("status") or {}), **counts}}
-
-    def _settled(self, manifest: Json) -> Json:
-        """An object that has just been created, when its controller is done with it."""
-        metadata = {**manifest["metadata"], "uid": f"uid of {manifest['kind']} {manifest['metadata']['name']}", "generation": 1}
-        replicas = 0 if manifest["kind"] == Kind.REPLICA_SET else manifest.get("spec", {}).get("replicas", 0)
-        counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), replicas)
-        item = {**manifest, "metadata": metadata, "status": {"observedGeneration": 1, **counts}}
-        if manifest["kind"] == Kind.DEPLOYMENT:
-            item["spec"] = {"strategy": {"type": "RollingUpdate"}, **manifest["spec"]}
-            for (kind, name), there in list(self._items.items()):
-                if kind == Kind.REPLICA_SET and there:
-                    self._items[kind, name] = _adopted(there, item)
+    def _settled(self, kind: str, item: Json) -> Json:
+        """An object of that kind when its controller is done with it."""
+        seen = {**(item.get("status") or {}), "observedGeneration": item["metadata"].get("generation", 0)}
+        if kind in (Kind.REPLICATION_CONTROLLER, Kind.REPLICA_SET):
+            return {**item, "status": {**seen, **self._counts(parse(Kind(kind), item))}}
+        if kind == Kind.DEPLOYMENT_CONFIG:
+            return {**item, "status": seen}
+        if kind == Kind.DEPLOYMENT:
+            for (other, name), there in list(self._items.items()):
+                if other == Kind.REPLICA_SET and there:
+                    self._items[other, name] = _adopted(there, item)
+            replicas = item["spec"].get("replicas", 0)
+            counts = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas", "updatedReplicas"), replicas)
+            return {**item, "spec": {"strategy": {"type": "RollingUpdate"}, **item["spec"]}, "status": {**seen, **counts}}
         return item
+
+    def _counts(self, it: Controller) -> Json:
+        """As many pods as it asks for, or, as long as it can make none, those that it has."""
+        count = it.replicas
+        if handover.is_closed(it) and (self._pods is not None or it.kind is Kind.REPLICA_SET):
+            count = sum(pod.owner == it.uid for pod in self._pods or ())
+        return dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), count)
 
 
 def _labelled(labels: Json, changes: t.Mapping[str, str | None]) -> Json:
@@ -104,6 +111,8 @@ def _adopted(replica_set: Json, deployment: Json) -> Json:
     """The ReplicaSet of a Deployment that has its template, and the server has counted it."""
     metadata = replica_set["metadata"]
     name, uid = (deployment["metadata"][field] for field in ("name", "uid"))
+    if metadata.get("ownerReferences"):
+        return replica_set
     owner = {"kind": str(Kind.DEPLOYMENT), "name": name, "uid": uid, "controller": True}
     annotations = {**(metadata.get("annotations") or {}), marks.REVISION: "1"}
     return {**replica_set, "metadata": {**metadata, "ownerReferences": [owner], "annotations": annotations}}

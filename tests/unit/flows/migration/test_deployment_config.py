@@ -10,7 +10,7 @@ import json
 import re
 
 import pytest
-from builders import plan, rc
+from builders import grow_stale, past_waits, plan, rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -229,6 +229,14 @@ def test_what_is_kept_of_another_name_is_not_readable():
             world.observe()
 
 
+@pytest.mark.parametrize("number", range(len(ALL)))
+def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
+    world = World()
+    world.go(number)
+    grow_stale(world.cluster._items)
+    assert past_waits(world, 100) == ALL[number:]
+
+
 # Back
 
 
@@ -248,6 +256,16 @@ def test_back_from_each_step(steps, was_paused):
     assert template == rollout()["spec"]["template"] and world.cluster.find(REVISION, "foo-migration") is None
     assert all(marks.HASH_LABEL not in pod.labels for pod in world.cluster.live_pods({}))
     assert world.go() == (ALL[1:] if was_paused else ALL)
+
+
+@pytest.mark.parametrize("steps", range(1, 6))
+def test_check_mode_ends_on_its_way_back_where_nobody_has_seen_the_last_write_yet(steps):
+    settled, stale = World(), World()
+    for world in (settled, stale):
+        world.go(steps)
+    grow_stale(stale.cluster._items)
+    back = settled.go(request=BACK)
+    assert past_waits(stale, len(back), request=BACK) == back and stale.owners == {"uid of foo-1"}
 
 
 def test_turned_round_at_each_step_back_it_arrives():

@@ -9,7 +9,7 @@ import copy
 import dataclasses
 
 import pytest
-from builders import old, plan, rc
+from builders import grow_stale, old, past_waits, plan, rc
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -92,6 +92,14 @@ def test_a_selector_of_nothing_but_the_deployment_label_keeps_it():
     it = world.find("Deployment")
     assert it["spec"]["selector"] == {"matchLabels": {marks.DEPLOYMENT_LABEL: "abc"}}
     assert it["spec"]["template"]["metadata"]["labels"][marks.DEPLOYMENT_LABEL] == "abc"
+
+
+@pytest.mark.parametrize("number", range(len(ALL)))
+def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
+    world = World()
+    done = world.go(number)
+    grow_stale(world.cluster._items)
+    assert past_waits(world, 100) == ALL[number:], done
 
 
 def after(step):

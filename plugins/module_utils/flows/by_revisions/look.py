@@ -34,7 +34,7 @@ class RevisionsFlow(Flow):
 
     # What is particular to a kind
 
-    def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None) -> bool:
+    def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None, memory: Memory) -> bool:
         """Whether something depends on its ControllerRevisions."""
         raise NotImplementedError
 
@@ -84,7 +84,7 @@ class RevisionsFlow(Flow):
             return seen
         wanted = None if request.undoes else wanted_template(request, base, cluster, memory, changed_in_place)
         is_needed = HISTORY in self.needs(request)
-        if (memory.keeps_history or is_needed) and self.has_to_look_back(request, seen, wanted):
+        if (memory.keeps_history or is_needed) and self.has_to_look_back(request, seen, wanted, memory):
             revisions = self._revisions(base, cluster, memory)
             if revisions is None and is_needed:
                 raise refusals.unreadable_history(request)

@@ -42,16 +42,17 @@ class DaemonSetFlow(RevisionsFlow):
             own = (*own, HISTORY, ("", "pods", ("list",)))
         return (*own, ("", "nodes", ("list",))) if _asks_for_nodes(request) else own
 
-    def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None) -> bool:
+    def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None, memory: Memory) -> bool:
+        """The first write of an update names the present one: whether there is something to write is known without it."""
         primary = t.cast(DaemonSet, seen.primary)
         return (request.undoes or seen.in_progress or recorded.pauses(request, primary)
-                or not recorded.is_wanted(request, primary, wanted or {}))
+                or (memory.has_begun and not recorded.is_wanted(request, primary, wanted or {})))
 
     def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
-        """The present one may also have got another number since."""
+        """With each new template: the server makes the present one, or gives it another number, before its status says so."""
         last = memory.seen.primary
-        is_same = last is not None and last.is_observed and last.generation == primary.generation
-        return not is_same or super().is_out_of_date(primary, memory)
+        is_news = last is None or not last.is_observed or last.generation != primary.generation
+        return primary.is_observed and (is_news or super().is_out_of_date(primary, memory))
 
     def with_pods(self, request: Request, seen: RevisionsObserved, cluster: Cluster, memory: Memory) -> DaemonSetObserved:
         """With all pods where the task may have to delete one; the status tells when it is worth while to list them again."""

@@ -36,7 +36,7 @@ class StatefulSetFlow(RevisionsFlow):
             return (own,)
         return (own, HISTORY, ("", "pods", ("list", "watch", "delete")))
 
-    def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None) -> bool:
+    def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None, memory: Memory) -> bool:
         return request.undoes or seen.in_progress
 
     def with_pods(self, request: Request, seen: RevisionsObserved, cluster: Cluster, memory: Memory) -> StatefulSetObserved:

@@ -53,7 +53,7 @@ def cluster(nodes=3, strategy=None, **spec):
 
 
 def decide(request, it, **facts):
-    flow, memory = choose(request), Memory(now=NOW)
+    flow, memory = choose(request), Memory(now=NOW, has_begun=True)
     request = flow.resolved(request, it, memory)
     return flow.plan(request, dataclasses.replace(flow.observe(request, it, memory), **facts))
 

@@ -61,6 +61,11 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
     return t.cast(Json, shown)
 
 
+def invocation(params: Json) -> Json:
+    """What a result tells of the options that the task was given, without any secret."""
+    return t.cast(Json, remove_values({"module_args": secrets.shown(params)}, connection.secrets(params)))
+
+
 def _not_installed(missing: ImportError) -> RolloutError:
     """The error for a Python package that is not there, in the words that Ansible has for it."""
     from ansible.module_utils.basic import missing_required_lib
@@ -74,8 +79,7 @@ def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
     """The end of a module (an AnsibleModule): its answer, and nothing secret in what AnsibleModule adds to it."""
     module.no_log_values = connection.secrets(module.params)  # of a kubeconfig, Ansible has taken each word for a secret
     result = t.cast(Json, answer(work, module.params, module.warn))
-    invocation = {"module_args": secrets.shown(module.params)}
-    (module.fail_json if result.get("failed") else module.exit_json)(**result, invocation=invocation)
+    (module.fail_json if result.get("failed") else module.exit_json)(**result, invocation=invocation(module.params))
 
 
 def update(params: Json, check_mode: bool = False, diff: bool = False, only_look: bool = False) -> Json | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import typing as t
 
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -16,6 +17,8 @@ from ansible.parsing.vault import is_encrypted_file
 from ansible.plugins.action import ActionBase
 
 from ..module_utils.cluster import secrets
+from ..module_utils.model.fields import Json
+from . import here
 
 
 class ActionWithSecrets(ActionBase):
@@ -40,6 +43,19 @@ class ActionWithSecrets(ActionBase):
             self._task.args["kubeconfig"] = self._kubeconfig(kubeconfig.split(os.pathsep))
         if self._is_known() and not self._task.become:
             self._connection.set_option("pipelining", True)  # else Ansible writes the options, secrets too, to a file
+
+    def parameters(self, options: str, task_vars: dict[str, t.Any] | None) -> Json | None:
+        """The arguments as the module has them, where its code can be run here (see here.py); None leaves everything to it.
+
+        It can where the module would run as this user on this machine, with this Python and this environment.
+        """
+        known = task_vars or {}
+        if delegate := self._task.delegate_to:
+            known = known.get("ansible_delegated_vars", {}).get(delegate, {})
+        if (self._connection.transport != "local" or self._task.become or self._task.async_val or any(self._task.environment or ())
+                or self._templar.template(known.get("ansible_python_interpreter")) != sys.executable):
+            return None
+        return here.parameters(options, self._task.args, self._loader.get_basedir())
 
     def _kubeconfig(self, paths: list[str]) -> str:
         """Where they are, files/ of a role and of the playbook included; of one that is a vault, what is in it.

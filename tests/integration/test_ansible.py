@@ -85,6 +85,27 @@ def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
     assert results[0] == results[1] and here.returncode == there.returncode
 
 
+@pytest.mark.parametrize("module, arguments", [
+    ("rolling_update", ["--check", "--diff", "-a", "name=foo image=myimage:v2"]), ("rolling_update_info", ["-a", "pods=true"]),
+    ("rolling_update", ["-a", "name=foo image=myimage:v2 api_key={token}"])])
+def test_the_same_is_told_without_a_module(namespace, run, cluster, module, arguments):
+    """Sizes and steps too, and as much of the options; but for what differs from run to run."""
+    told = []
+    for interpreter in ((), ("-e", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")):
+        if told:
+            namespace.remove("foo")
+            eventually(lambda: not namespace.pods(), "all pods are gone")
+        namespace.make_primary(2)
+        process = run("ansible", "localhost", "-vvv", "-m", f"baton.kubernetes.{module}", *interpreter, *[
+            f"namespace={namespace.name} {each.format(token=cluster.token)}" if "=" in each else each for each in arguments])
+        assert ("EXEC" in process.stdout) == bool(interpreter) and cluster.token not in process.stdout
+        told.append(result_of(process))
+    here, there = told
+    assert here.keys() == there.keys() and here["invocation"] == there["invocation"] and here.get("msg") == there.get("msg")
+    assert [each["action"] for each in here.get("steps", [])] == [each["action"] for each in there.get("steps", [])]
+    assert here.get("diff") == there.get("diff") and here["changed"] == there["changed"]
+
+
 def test_a_playbook_in_check_and_diff_mode(namespace, run, tmp_path):
     namespace.make_primary(2)
     play = tmp_path / "play.yml"
@@ -205,11 +226,11 @@ def test_a_survey_answer_that_is_empty_counts_as_not_given(namespace, run):
     assert result_of(process)["changed"]
 
 
-def start(namespace, ansible_environment, tmp_path, image="myimage:v2-slow"):
+def start(namespace, ansible_environment, tmp_path, *options, image="myimage:v2-slow"):
     """A rollout that takes a while, in a process group of its own as ansible-runner starts it."""
     return subprocess.Popen(
         ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a",
-         f"namespace={namespace.name} name=foo image={image}"],
+         f"namespace={namespace.name} name=foo image={image}", *options],
         cwd=tmp_path, env=ansible_environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -244,11 +265,13 @@ def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environme
 
 
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
-@pytest.mark.parametrize("kill", ["SIGKILL of the process group, as AWX cancels", "SIGINT", "SIGTERM"])
-def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill):
+@pytest.mark.parametrize("kill, interpreter", [
+    ("SIGKILL of the process group, as AWX cancels", ""), ("SIGINT", ""), ("SIGTERM", ""),
+    ("SIGKILL of the process group, and it is a module", f"ansible_python_interpreter={ROOT}/.venv/bin/../bin/python3")])
+def test_a_task_that_is_killed_stops_rolling(namespace, ansible_environment, tmp_path, kill, interpreter):
     """Workers are sessions of their own: without the action plugin's watch the module would go on to its end."""
     namespace.make_primary(3)
-    process = start(namespace, ansible_environment, tmp_path)
+    process = start(namespace, ansible_environment, tmp_path, *(["-e", interpreter] if interpreter else []))
     half_way(namespace)
     workers = descendants(process.pid)
     if kill.startswith("SIGKILL"):

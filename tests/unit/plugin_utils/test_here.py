@@ -1,0 +1,103 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A module's code in a process of its own; tests/integration has it with Ansible around, killed too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import types
+
+import pytest
+
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
+
+
+def code(work):
+    """In the place of module_utils.task."""
+    def answer(function, params, warn):
+        warn("beware")
+        return function(params)
+
+    return types.SimpleNamespace(UPDATE_OPTIONS={"name": {"required": True}, "size": {"type": "int"}}, update=work, answer=answer,
+                                 invocation=lambda params: {"module_args": sorted(params)})
+
+
+@pytest.fixture
+def task(monkeypatch):
+    def use(work):
+        monkeypatch.setattr(here, "_task", lambda: code(work))
+
+    return use
+
+
+def end(params, folder, **environment):
+    return here.Process("update", params, str(folder), environment, diff=True).result()
+
+
+def test_its_result_comes_back(task, tmp_path):
+    def work(params, diff):
+        print("nobody reads this")
+        return {"given": params, "diff": diff, "folder": os.getcwd(), "told": os.environ["BATON_TOLD"], "pid": os.getpid()}
+
+    task(work)
+    result = end({"name": "a" * 200_000}, tmp_path, BATON_TOLD="yes")
+    assert result.pop("pid") != os.getpid() and result.pop("given") == {"name": "a" * 200_000}
+    assert result == {"diff": True, "folder": str(tmp_path), "told": "yes", "warnings": ["beware"],
+                      "invocation": {"module_args": ["name"]}}
+    assert "BATON_TOLD" not in os.environ
+
+
+@pytest.mark.parametrize("work, message", [
+    (lambda params, diff: os._exit(3), "without a result (exit code 3)"),
+    (lambda params, diff: os.kill(os.getpid(), signal.SIGKILL), "without a result (exit code -9)"),
+    (lambda params, diff: {}["no"], "unexpected error: KeyError('no')"),
+    (lambda params, diff: {"it": object()}, "without a result (exit code 0)")])
+def test_whatever_becomes_of_it_is_a_result(task, tmp_path, work, message):
+    task(work)
+    result = end({}, tmp_path)
+    assert result["failed"] is True and message in result["msg"]
+
+
+def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
+    """As by the task's own timeout: nobody reads what it writes any more."""
+    def work(params, diff):
+        while True:
+            os.write(1, b" ")  # fails, as the end of the pipe that is left, when the other one is closed
+            time.sleep(0.05)
+
+    def interrupt(number, frame):
+        raise TimeoutError
+
+    task(work)
+    process = here.Process("update", {}, str(tmp_path), {}, diff=False)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(TimeoutError):
+            process.result()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    deadline = time.monotonic() + 10
+    while os.waitpid(process._pid, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_what_the_module_has_something_to_say_about_is_left_to_it(task, tmp_path):
+    task(None)
+    assert here.parameters("UPDATE_OPTIONS", {"name": "a", "size": "3"}, str(tmp_path)) == {"name": "a", "size": 3}
+    for args in ({}, {"name": "a", "size": "x"}, {"name": "a", "nonsense": 1}, {"name": object()}):
+        assert here.parameters("UPDATE_OPTIONS", args, str(tmp_path)) is None
+    assert here.parameters("UPDATE_OPTIONS", {"name": "a"}, str(tmp_path / "gone")) is None
+
+
+def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_path):
+    task(lambda params, only_look: {"pid": os.getpid(), "folder": os.getcwd()} if only_look else {}["no"])
+    before = os.getcwd()
+    told = here.answer("update", {}, str(tmp_path), only_look=True)
+    assert told is not None and (told["pid"], told["folder"]) == (os.getpid(), str(tmp_path)) and told["warnings"] == ["beware"]
+    assert here.answer("update", {}, str(tmp_path), only_look=False) is None and os.getcwd() == before

@@ -1,19 +1,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""A task as Ansible asks for it, without a process of its own: of a module, or of the action plugin that only looks."""
+"""A task as Ansible asks for it, without a process of its own: of a module, or in Ansible's own one."""
 
 from __future__ import annotations
 
 import json
 import signal
-import types
 
 import pytest
 from ansible.module_utils import basic
 
-from ansible_collections.baton.kubernetes.plugins.action import rolling_update as action
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
 
 
 def as_done(planned):
@@ -48,6 +47,8 @@ class Asked:
 
     def here(self, **arguments):
         """The answer in Ansible's own process; None where it is left to the module."""
-        of_ansible = types.SimpleNamespace(args=arguments, diff=False, check_mode=False)
-        loader = types.SimpleNamespace(get_basedir=lambda: ".")
-        return action.ActionModule(of_ansible, None, None, loader, None, None)._look()
+        params = here.parameters("UPDATE_OPTIONS", arguments, ".")
+        result = here.answer("update", params, ".", diff=False, only_look=True) if params else None
+        if result:
+            result.pop("invocation")
+        return result

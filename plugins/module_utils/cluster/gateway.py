@@ -30,6 +30,9 @@ class Reads(Cluster, t.Protocol):
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """The last lines of a container's log; none where they cannot be had."""
 
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
+        """All pods of a controller, whole, as last heard of, and those that have gone since; None where they may not be seen."""
+
     def rules(self) -> list[Json] | None:
         """What the user may do in the namespace; None when the server cannot tell all of it."""
 
@@ -119,6 +122,9 @@ class Alone:
         return []
 
     def all_pods(self, controller: Controller) -> list[Json] | None:
+        return []
+
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
         return []
 
     def nodes(self, selector: str) -> frozenset[str]:

@@ -271,8 +271,8 @@ options:
       - The task fails, and O(on_failure) applies, if a new pod restarts, loses its readiness, is killed for memory, is evicted,
         or is deleted, or if more warnings (Events) are seen about new pods than about old ones.
       - If the task is killed, run it again. The time since the soak began counts if nothing has happened to the new pods since, as
-        far as they say it themselves; otherwise it counts from the last thing that has happened. One that has passed at a pause is not
-        repeated, unless there are new pods that are younger than that.
+        far as they say it themselves; otherwise it counts from the last thing that has happened. One that has passed at a pause is
+        not repeated, unless there are new pods that are younger than that.
       - Nothing is watched with O(state=rolled_back). Needs list and watch on pods.
     type: str
   nodes:

@@ -498,6 +498,7 @@ TASKS: dict[str, Json] = {
     "to revision": {"state": "rolled_back", "to_revision": 1},
     "restarted": {"state": "restarted"},
     "paused": {"image": "myimage:v2", "pause_at": "1"},
+    "soaked": {"image": "myimage:v2", "pause_at": "1", "soak": "1m"},
     "replaced": {"image": "myimage:v2", "next_name": "foo-two"},
     "migrated": {"state": "migrated"},
 }

@@ -144,9 +144,9 @@ def _of_one(request: Request, before: Vitals, pod: Json) -> list[Cause]:
         return lost
     if not now.is_ready:
         condition = _ready(pod)
-        said = ": ".join(filter(None, (text(condition, "reason"), text(condition, "message"))))
+        said = text(condition, "message") or "it was ready, and is not any more"
         return diagnosis.of_pod(request, pod, ()) or [
-            _cause(request, UNREADY, "NotReady", said or "it was ready, and is not any more", now.name)]
+            _cause(request, UNREADY, text(condition, "reason") or "NotReady", said, now.name)]
     if now.since != before.since:
         return [_cause(request, UNREADY, "NotReady", f"it was not ready for a while; it is again since {now.since}", now.name)]
     return []

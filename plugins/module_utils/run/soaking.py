@@ -55,14 +55,15 @@ class Soaking:
         self._since = self._counted = 0.0
         self._told_at = float("-inf")
 
-    def refuse_blindly(self, request: Request, standing: Standing) -> None:
+    def refuse_blindly(self, flow: Flow, request: Request, seen: Observed) -> None:
         """Raise RolloutError where the pods may not be seen."""
         if soak.is_asked(request):
-            self._pods(request, standing)
+            self._pods(request, flow.standing(request, seen))
 
     def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
         """The next decision of the flow, which may be to watch on. Raises RolloutFailed for what has happened to pods."""
-        self._check(request, flow.standing(request, seen), seen)
+        if self._subject and not self._is_over:
+            self._check(request, flow.standing(request, seen), seen)
         decision = flow.plan(request, seen)
         if not isinstance(decision, Watch):
             return decision
@@ -71,8 +72,6 @@ class Soaking:
 
     def _check(self, request: Request, standing: Standing, seen: Observed) -> None:
         """Look at the pods that are watched. Raises RolloutFailed where something has happened to one of them."""
-        if not self._subject or self._is_over:
-            return
         if request.state.undoes or soak.subject(seen) != self._subject:  # another update: what becomes of it the flow says
             self._forget()
             return
@@ -94,6 +93,9 @@ class Soaking:
         mark, now = self._mark(seen), self._gateway.server_time()
         if decision.is_paused and mark and self._has_passed(request, standing, mark, new, now):
             return mark.text
+        has_come = any(uid not in self._first for uid, pod in new.items() if health.is_lasting(pod))
+        if self._is_over and self._clock.is_real and has_come:
+            self._forget()
         if not self._subject:
             self._begin(request, standing, seen, new, mark, now)
         size = _new_pods(standing)
@@ -115,10 +117,10 @@ class Soaking:
                now: float) -> None:
         events = self._gateway.warnings()
         self._subject, self._goal = soak.subject(seen), standing.goal or 0
-        self._times = health.times_of(events)
+        self._times, self._since = health.times_of(events), self._clock.monotonic()
         self._note(new)
         if mark:
-            since = [health.well_since(pod) for pod in new.values()]
+            since = [health.well_since(pod) for pod in new.values() if health.is_lasting(pod)]
             known = [each for each in since if each is not None]
             quiet = RESOLUTION + max([mark.began, health.warned_at(events, new), *known])
             is_known = known and len(known) == len(since)
@@ -147,7 +149,7 @@ class Soaking:
         """Whether it has passed at this pause, and no new pod is younger than that takes: so much a mark cannot make up."""
         made = [seconds(health.created(pod)) for pod in new.values() if health.is_lasting(pod)]
         return (mark.passed is not None and mark.passed == standing.paused and mark.seconds >= request.soak
-                and all(each is not None and each + request.soak <= now + AHEAD for each in made))
+                and all(each is not None and each + request.soak <= now + RESOLUTION for each in made))
 
     def _pods(self, request: Request, standing: Standing) -> tuple[dict[str, Json], dict[str, Json]]:
         """The new pods and the old ones, by uid. Raises RolloutError."""
@@ -177,8 +179,7 @@ class Soaking:
     def _sentence(self, request: Request, standing: Standing, size: int) -> str:
         """What was seen, and by whom."""
         before = f", of which {self._counted:.0f} s before this task, by what the pods say themselves" if self._counted else ""
-        return (f"watched: {_name(standing)} {size} new, for {request.soak:g} s{before}: no restart, always ready, "
-                f"no more warnings than of old pods")
+        return f"watched: {_name(standing)} {size} new, for {request.soak:g} s{before}; nothing has happened to them"
 
 
 def _of(first: t.Mapping[str, health.Vitals], pods: dict[str, Json]) -> dict[str, Json]:

@@ -266,8 +266,8 @@ options:
     type: str
   soak:
     description:
-      - Watch the new pods for this long, at each pause before the task ends and once more before the last steps of the update, as long
-        as going back is cheap. In seconds, or with units, such as V(90s), V(10m) or V(1h30m). Not at all by default.
+      - Watch the new pods for this long, at each pause before the task ends and once more before the last steps of the update, as
+        long as going back is cheap. In seconds, or with units, such as V(90s), V(10m) or V(1h30m). Not at all by default.
       - The task fails, and O(on_failure) applies, if a new pod restarts, loses its readiness, is killed for memory, is evicted,
         or is deleted, or if more warnings (Events) are seen about new pods than about old ones.
       - If the task is killed, run it again. The time since the soak began counts if nothing has happened to the new pods since, as

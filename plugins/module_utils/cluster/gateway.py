@@ -31,7 +31,10 @@ class Reads(Cluster, t.Protocol):
         """The last lines of a container's log; none where they cannot be had."""
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
-        """All pods of a controller, whole, as last heard of, and those that have gone since; None where they may not be seen."""
+        """All pods of a controller, whole: those that have gone, as they were; then as each has been since the last call, and is.
+
+        None where they may not be seen.
+        """
 
     def rules(self) -> list[Json] | None:
         """What the user may do in the namespace; None when the server cannot tell all of it."""

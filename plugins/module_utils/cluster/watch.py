@@ -159,7 +159,7 @@ class Followed:
 
     def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool,
                  is_whole: bool = False) -> None:
-        """is_whole: however many there are, and not the first page of them only; and what has gone, as it was at the end."""
+        """is_whole: however many there are, and not the first page of them only; and what has gone, and has been meanwhile."""
         self._is_whole, self.is_refused = is_whole, False
         self._gone: dict[str, Json] = {}
         self._http, self._path, self._query, self._is_of_interest = http, path, query, is_of_interest
@@ -177,7 +177,9 @@ class Followed:
             self._watch.stop()
 
     def items(self) -> list[Json]:
+        """As they are; of whole ones, before that, as they have been since the last call."""
         with self._lock:
+            meanwhile: list[Json] = []
             if self._lists_again and time.monotonic() - self._listed_at > LIST_AGAIN_SECONDS:
                 self._list()
             if watch := self._watch:
@@ -186,7 +188,8 @@ class Followed:
                         watch.restart(self._list())
                     else:
                         self._take(event["object"], event["type"] == "DELETED")
-            return list(self._items.values())
+                        meanwhile += [each_text(event["object"], told)] if self._is_whole and event["type"] != "DELETED" else []
+            return [*meanwhile, *self._items.values()]
 
     def gone(self) -> list[Json]:
         """The last that were deleted since."""

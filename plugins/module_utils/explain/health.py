@@ -98,6 +98,13 @@ def causes(request: Request, first: First, pods: Present, may_go: int = 0) -> li
     return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in found)
 
 
+def have_been(request: Request, first: First, pods: t.Iterable[Json]) -> list[Cause]:
+    """What has happened to the pods that were there first, by how they have been in between; not that they have gone."""
+    known = ((first.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in pods if "deletionTimestamp" not in pod["metadata"])
+    found = [cause for before, pod in known if before for cause in _of_one(request, before, pod)]
+    return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in found)
+
+
 def more_warnings(request: Request, new: Present, old: Present, events: t.Iterable[Json],
                   before: t.Mapping[str, int]) -> list[Cause]:
     """That new pods are warned of more than old ones: on average, and the one that is warned of most. before is times_of() then."""

@@ -48,6 +48,8 @@ class Soaking:
         #: What is watched (flows/soak.subject), and whether that was long enough.
         self._subject, self._is_over = "", False
         self._first: dict[str, health.Vitals] = {}
+        #: The new pods as they have been since they were last looked at.
+        self._meanwhile: list[Json] = []
         self._times: dict[str, int] = {}
         self._goal = 0
         self._holders: dict[str, tuple[Controller, Json | None]] = {}
@@ -77,8 +79,10 @@ class Soaking:
             return
         new, old = self._pods(request, standing)
         events = self._gateway.warnings()
-        found = (health.causes(request, self._first, new, may_go=self._goal - (standing.goal or 0))
-                 + health.more_warnings(request, _of(self._first, new), old, events, self._times))
+        found = health.causes(request, self._first, new, may_go=self._goal - (standing.goal or 0)) or health.have_been(
+            request, self._first, self._meanwhile)
+        found += health.more_warnings(request, _of(self._first, new), old, events, self._times)
+        self._meanwhile = []
         if found:
             told = f"{self._seconds:.0f} of {request.soak:g} s had passed" if self._seconds >= 1 else "it had just begun"
             raise failure(request, self._gateway, "the new pods have not passed the soak", told, found)
@@ -119,6 +123,7 @@ class Soaking:
         self._subject, self._goal = soak.subject(seen), standing.goal or 0
         self._times, self._since = health.times_of(events), self._clock.monotonic()
         self._note(new)
+        self._meanwhile = []
         if mark:
             since = [health.well_since(pod) for pod in new.values() if health.is_lasting(pod)]
             known = [each for each in since if each is not None]
@@ -166,6 +171,7 @@ class Soaking:
                 is_new = labels is not None and labels.items() <= labels_of(pod).items()
                 if is_new:
                     new[pod["metadata"]["uid"]] = pod
+                    self._meanwhile.append(pod)
                 elif health.is_lasting(pod):
                     old[pod["metadata"]["uid"]] = pod
         return new, old

@@ -138,7 +138,7 @@ class _Run:
     def begin(self, seen: Observed) -> None:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
         beginning.allowed(self.flow, self.request, self.gateway, self.memory)
-        self.soaking.refuse_blindly(self.flow, self.request, seen)
+        self.soaking.refuse_blindly(self.request)
         if self.request.lock:
             self.lease.take()
             self.look_again(seen)

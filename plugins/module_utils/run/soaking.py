@@ -57,10 +57,10 @@ class Soaking:
         self._since = self._counted = 0.0
         self._told_at = float("-inf")
 
-    def refuse_blindly(self, flow: Flow, request: Request, seen: Observed) -> None:
-        """Raise RolloutError where the pods may not be seen."""
-        if soak.is_asked(request):
-            self._pods(request, flow.standing(request, seen))
+    def refuse_blindly(self, request: Request) -> None:
+        """Raise RolloutError where the pods may not be seen; they are followed from the beginning of a soak on."""
+        if soak.is_asked(request) and self._gateway.objects("pods") is None:
+            raise _cannot_see(request)
 
     def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
         """The next decision of the flow, which may be to watch on. Raises RolloutFailed for what has happened to pods."""
@@ -165,8 +165,7 @@ class Soaking:
         for it, labels in self._holders.values():
             pods = self._gateway.watched_pods(it)
             if pods is None:
-                raise RolloutError("its pods cannot be listed, and soak needs to watch them", where=request.where,
-                                   why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")
+                raise _cannot_see(request)
             for pod in pods:
                 is_new = labels is not None and labels.items() <= labels_of(pod).items()
                 if is_new:
@@ -186,6 +185,11 @@ class Soaking:
         """What was seen, and by whom."""
         before = f", of which {self._counted:.0f} s before this task, by what the pods say themselves" if self._counted else ""
         return f"watched: {_name(standing)} {size} new, for {request.soak:g} s{before}; nothing has happened to them"
+
+
+def _cannot_see(request: Request) -> RolloutError:
+    return RolloutError("its pods cannot be listed, and soak needs to watch them", where=request.where,
+                        why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")
 
 
 def _of(first: t.Mapping[str, health.Vitals], pods: dict[str, Json]) -> dict[str, Json]:

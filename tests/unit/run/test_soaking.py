@@ -51,6 +51,9 @@ class Watched(Cluster):
     def warnings(self):
         return self.events
 
+    def objects(self, resource):
+        return None if resource == "pods" and not self.is_seen else super().objects(resource)
+
     def watched_pods(self, controller):
         if not self.is_seen:
             return None

@@ -140,7 +140,7 @@ def test_what_happens_at_a_pause_is_rolled_back(namespace, make, kind, act):
     (cause,) = error.causes
     assert (cause["kind"], MISFORTUNES[act][1] in error.why) == (MISFORTUNES[act][0], True), error.why
     assert "have not passed the soak; foo is rolled back to myimage:v1" in error.what
-    assert versions(namespace) == ["v1"] * SIZE
+    assert versions(namespace) == ["v1"] * SIZE and marks.SOAK not in json.dumps(namespace.end_state())
 
 
 @pytest.mark.parametrize("kind, act", [
@@ -189,10 +189,9 @@ def test_killed_in_a_soak_the_time_counts_in_which_nothing_has_happened(namespac
     killed_in_its_soak(roll, soak="4", pause_at="1")
     time.sleep(3)
 
-    began = time.monotonic()
     result = roll(soak="4", pause_at="1", say=lines.append)
 
-    assert time.monotonic() - began < 3.5 and result["rollout"]["phase"] == "paused"
+    assert result["rollout"]["phase"] == "paused"
     assert any(re.search(r"for 4 s, of which [2-4] s before this task, by what the pods say", line) for line in lines), lines
 
 

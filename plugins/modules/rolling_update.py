@@ -248,7 +248,7 @@ options:
   on_failure:
     description:
       - What to do if the new pods do not become available, whether the task gives up because of O(failure_grace),
-        O(progress_deadline) or O(timeout).
+        O(progress_deadline) or O(timeout), or if they do not pass O(soak).
       - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The task fails in both cases.
       - Nothing is undone once the handover has begun, because all new pods were available by then.
     type: str
@@ -263,6 +263,17 @@ options:
       - The new pods of a Deployment count as soon as they are ready, whatever O(min_ready_seconds) is.
       - The pods of a DaemonSet are updated in the order of the names of their nodes; those that are not ready, once no more pods
         may be missing. A pod that dies, or whose node is new, is a new one.
+    type: str
+  soak:
+    description:
+      - Watch the new pods for this long, at each pause before the task ends and once more before the last steps of the update, as
+        long as going back is cheap. In seconds, or with units, such as V(90s), V(10m) or V(1h30m). Not at all by default.
+      - The task fails, and O(on_failure) applies, if a new pod restarts, loses its readiness, is killed for memory, is evicted,
+        or is deleted, or if more warnings (Events) are seen about new pods than about old ones.
+      - If the task is killed, run it again. The time since the soak began counts if nothing has happened to the new pods since, as
+        far as they say it themselves; otherwise it counts from the last thing that has happened. One that has passed at a pause is
+        not repeated, unless there are new pods that are younger than that.
+      - Nothing is watched with O(state=rolled_back). Needs list and watch on pods.
     type: str
   nodes:
     description:
@@ -351,6 +362,14 @@ EXAMPLES = r"""
     name: foo
     image: myimage:v2
     pause_at: 10%
+    on_failure: rollback
+
+- name: Watch that canary for ten minutes, and roll back if anything happens to it
+  baton.kubernetes.rolling_update:
+    name: foo
+    image: myimage:v2
+    pause_at: 10%
+    soak: 10m
     on_failure: rollback
 
 - name: Do the same with a Deployment

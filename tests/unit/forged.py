@@ -54,6 +54,7 @@ WHOLE: dict[str, Json] = {
                                       "progressDeadlineSeconds": 1},
                          "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
     marks.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
+    marks.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1, "seconds": 2**31 - 1},
 }
 #: The record of an update as it is on a StatefulSet, where other fields of the spec are changed meanwhile.
 OF_A_STATEFUL_SET: Json = {
@@ -112,6 +113,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.LAST_ROLLOUT: (*documents(WHOLE[marks.LAST_ROLLOUT]), *documents(OF_A_STATEFUL_SET), *documents(OF_A_DAEMON_SET),
                          *HOSTILE),
     marks.FROZEN: (*documents(WHOLE[marks.FROZEN]), *HOSTILE),
+    marks.SOAK: (*documents(WHOLE[marks.SOAK]), *HOSTILE),
     marks.RESTART: HOSTILE,
     marks.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
     marks.HASH_LABEL: HOSTILE,
@@ -186,7 +188,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
             "status.containerStatuses.state.terminated.reason": TEXTS,
             "status.containerStatuses.state.terminated.exitCode": (0, 1, 127, 137, -1, 2**31 - 1),
             "status.containerStatuses.lastState.terminated.message": _MESSAGES,
-            "status.containerStatuses.state.running": ({},), "status.initContainerStatuses": ([],),
+            "status.containerStatuses.state.running": ({},), "status.containerStatuses.state.running.startedAt": _TIMES,
+            "status.conditions.lastTransitionTime": _TIMES, "status.initContainerStatuses": ([],),
             "spec.containers.image": TEXTS, "spec.containers.name": ("web",), "spec.initContainers": ([],),
             f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.key": ("metadata.name", *TEXTS),
             f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms.matchFields.values": ([], list(TEXTS)),

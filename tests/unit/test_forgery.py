@@ -74,7 +74,7 @@ READERS = [name for path in sorted(ROOMS.rglob("*.py")) if (name := str(path.rel
 #: What is no field of an object of others: JSON of a patch or of an answer, and what is our own while the task runs.
 NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",
               "generateName", "resourceVersion", "generation", "metadata", "spec", "status", "annotations", "labels", "namespace",
-              "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers"}
+              "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers", "pods"}
 #: Functions of model/fields that read a field, by whatever name they are imported.
 _READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text", "_number"}
 
@@ -498,6 +498,7 @@ TASKS: dict[str, Json] = {
     "to revision": {"state": "rolled_back", "to_revision": 1},
     "restarted": {"state": "restarted"},
     "paused": {"image": "myimage:v2", "pause_at": "1"},
+    "soaked": {"image": "myimage:v2", "pause_at": "1", "soak": "1m"},
     "replaced": {"image": "myimage:v2", "next_name": "foo-two"},
     "migrated": {"state": "migrated"},
 }

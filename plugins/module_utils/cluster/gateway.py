@@ -30,6 +30,12 @@ class Reads(Cluster, t.Protocol):
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """The last lines of a container's log; none where they cannot be had."""
 
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
+        """All pods of a controller, whole: those that have gone, as they were; then as each has been since the last call, and is.
+
+        None where they may not be seen.
+        """
+
     def rules(self) -> list[Json] | None:
         """What the user may do in the namespace; None when the server cannot tell all of it."""
 
@@ -119,6 +125,9 @@ class Alone:
         return []
 
     def all_pods(self, controller: Controller) -> list[Json] | None:
+        return []
+
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
         return []
 
     def nodes(self, selector: str) -> frozenset[str]:

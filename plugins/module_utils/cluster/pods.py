@@ -38,10 +38,11 @@ class Pods:
         self._path = f"{self._base}/pods"
         #: By label selector.
         self._troubled: dict[str, Followed] = {}
+        self._watched: dict[str, Followed] = {}
         self._warnings: Followed | None = None
 
     def stop(self) -> None:
-        for each in (self._warnings, *self._troubled.values()):
+        for each in (self._warnings, *self._troubled.values(), *self._watched.values()):
             if each:
                 each.stop()
 
@@ -146,6 +147,16 @@ class Pods:
             self._troubled[selector] = Followed(self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches)
         return _own(self._troubled[selector].items(), controller)
 
+    def watched(self, controller: Controller) -> list[Json] | None:
+        """As said there; what was asked for once is followed."""
+        selector = _labels(controller.selector)
+        if selector not in self._watched:
+            self._watched[selector] = Followed(self._http, self._path, {"labelSelector": selector}, lambda pod: True, self._watches,
+                                               is_whole=True)
+        pods = self._watched[selector]
+        there = _own(pods.items(), controller)  # which takes the news in
+        return None if pods.is_refused else [*map(_as_gone, _own(pods.gone(), controller)), *there]
+
     def warnings(self) -> list[Json]:
         """As said there; they are followed from the first call on."""
         if self._warnings is None:
@@ -168,6 +179,11 @@ class Pods:
 def _own(pods: list[Json], controller: Controller) -> list[Json]:
     return [pod for pod in pods
             if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
+
+
+def _as_gone(pod: Json) -> Json:
+    """One that was deleted without a grace period went without a word."""
+    return {**pod, "metadata": {"deletionTimestamp": "gone", **pod["metadata"]}}
 
 
 def _is_troubled(pod: Json) -> bool:

@@ -15,13 +15,13 @@ from ..model.kinds import Kind
 from ..model.observed import Controller, Pod
 from ..model.patches import patched
 from ..model.steps import AUTOSCALER, Create, HandOver, Merge, Patch, Write
-from .gateway import Alone, Reads
+from .gateway import Alone, Gateway
 
 
 class SimulatedGateway(Alone):
     """What the model does not have is as it is in the real cluster."""
 
-    def __init__(self, real: Reads, let_pass: t.Callable[[float], None], model: Model) -> None:
+    def __init__(self, real: Gateway, let_pass: t.Callable[[float], None], model: Model) -> None:
         """let_pass: how seconds go by in which nothing can happen any more."""
         self._real, self._let_pass, self._model = real, let_pass, model
         #: Autoscalers that were changed, by uid.
@@ -44,6 +44,13 @@ class SimulatedGateway(Alone):
 
     def all_pods(self, controller: Controller) -> list[Json] | None:
         return self._model.all_pods(controller)
+
+    def watched_pods(self, controller: Controller) -> list[Json] | None:
+        """Those of the real cluster: what is planned makes none that could be watched."""
+        return self._real.watched_pods(controller)
+
+    def server_time(self) -> float:
+        return self._real.server_time()
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self._model.nodes(selector)

@@ -157,7 +157,11 @@ class Followed:
     They are never written back, so each text in them is taken as it may be told.
     """
 
-    def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool) -> None:
+    def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool,
+                 is_whole: bool = False) -> None:
+        """is_whole: however many there are, and not the first page of them only; and what has gone, and has been meanwhile."""
+        self._is_whole, self.is_refused = is_whole, False
+        self._gone: dict[str, Json] = {}
         self._http, self._path, self._query, self._is_of_interest = http, path, query, is_of_interest
         self._lock = threading.Lock()
         self._items: dict[str, Json] = {}
@@ -173,7 +177,9 @@ class Followed:
             self._watch.stop()
 
     def items(self) -> list[Json]:
+        """As they are; of whole ones, before that, as they have been since the last call."""
         with self._lock:
+            meanwhile: list[Json] = []
             if self._lists_again and time.monotonic() - self._listed_at > LIST_AGAIN_SECONDS:
                 self._list()
             if watch := self._watch:
@@ -182,26 +188,41 @@ class Followed:
                         watch.restart(self._list())
                     else:
                         self._take(event["object"], event["type"] == "DELETED")
-            return list(self._items.values())
+                        meanwhile += [each_text(event["object"], told)] if self._is_whole and event["type"] != "DELETED" else []
+            return [*meanwhile, *self._items.values()]
+
+    def gone(self) -> list[Json]:
+        """The last that were deleted since."""
+        with self._lock:
+            return list(self._gone.values())
 
     def _list(self) -> str:
         """The first page; the resourceVersion to watch from, "" where it is refused."""
         self._listed_at = time.monotonic()
         try:
-            page = self._http.page(self._path, self._query)
+            if self._is_whole:
+                items, version = self._http.pages(self._path, self._query)
+            else:
+                page = self._http.page(self._path, self._query)
+                items, version = page.get("items") or [], page["metadata"]["resourceVersion"]
         except Refused:
+            self.is_refused = True
             return ""
-        self._items = {}
-        for item in page.get("items") or []:
+        self._items, self.is_refused = {}, False
+        for item in items:
             self._take(item, is_gone=False)
-        return page["metadata"]["resourceVersion"]
+        return version
 
     def _take(self, item: Json, is_gone: bool) -> None:
         uid = item["metadata"]["uid"]
         self._items.pop(uid, None)
+        if is_gone and self._is_whole:
+            self._gone[uid] = each_text(item, told)
+            if len(self._gone) > PAGE:
+                del self._gone[next(iter(self._gone))]
         if not is_gone and self._is_of_interest(item):
             self._items[uid] = each_text(item, told)
-            if len(self._items) > PAGE:
+            if len(self._items) > PAGE and not self._is_whole:
                 del self._items[next(iter(self._items))]
 
 

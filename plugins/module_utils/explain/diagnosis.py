@@ -104,22 +104,49 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json], eve
     ignored. Whoever may create Events may write anything into one: it explains what a pod's own status says, and never makes a
     cause fatal by itself.
     """
-    commands = {"kubectl": request.kubectl, "cluster": request.kubectl_of_cluster, **_gently(request)}
+    commands = _commands(request)
     about: dict[str, list[Json]] = collections.defaultdict(list)
     for event in events:
         about[_text(_map(event, "involvedObject"), "uid")].append(event)
-    found: dict[str, list[Cause]] = collections.defaultdict(list)
     told = _refused(controller, about[controller.uid], commands)
     for pod in pods:
         uid = _text(_map(pod, "metadata"), "uid")
         told += _of_pod(pod, about[uid] if uid else [], commands)
+    return merged(told)
+
+
+def of_pod(request: Request, pod: Json, events: t.Iterable[Json]) -> list[Cause]:
+    """Why one pod is not ready, or goes; events are those about it."""
+    return _of_pod(pod, list(events), _commands(request))
+
+
+def of_restarts(request: Request, pod: Json, names: t.Collection[str]) -> list[Cause]:
+    """How those containers of a pod ended that were restarted since, whether they run again or not."""
+    spec, status = _map(pod, "spec"), _map(pod, "status")
+    name = _text(_map(pod, "metadata"), "name")
+    subject = _Subject(f"pod {name}", {"pod": name, "node": _text(spec, "nodeName"), **_commands(request)}, pod=name)
+    found = []
+    for kind, key in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
+        specs = {_text(each, "name"): each for each in _list(spec, kind)}
+        for state in _list(status, key):
+            if (its := _text(state, "name")) in names:
+                end = _map(_map(state, "lastState"), "terminated") or _map(_map(state, "state"), "terminated")
+                restarts = _number(state, "restartCount")
+                sign = _end(_waiting(state)[0], end, restarts) if end else _Sign("Restarted", _restarted(restarts))
+                found += _container(subject, kind, specs.get(its, {}), state).causes(ENDED, [sign])
+    return found
+
+
+def merged(told: t.Iterable[Cause]) -> list[Cause]:
+    """One cause of each kind, the most telling first."""
+    found: dict[str, list[Cause]] = collections.defaultdict(list)
     for cause in told:
         found[cause.kind].append(cause)
-    merged = []
+    examples = []
     for alike in found.values():
         example = min(alike, key=lambda cause: (not cause.is_fatal, cause.pod))
-        merged.append(dataclasses.replace(example, pods=len({cause.pod for cause in alike})))
-    return sorted(merged, key=lambda cause: (not cause.is_fatal, ORDER.index(cause.kind.removeprefix("init-"))))
+        examples.append(dataclasses.replace(example, pods=len({cause.pod for cause in alike})))
+    return sorted(examples, key=lambda cause: (not cause.is_fatal, ORDER.index(cause.kind.removeprefix("init-"))))
 
 
 class _Sign(t.NamedTuple):
@@ -172,13 +199,18 @@ class _Subject:
 def _suggestion(template: str, known: t.Mapping[str, str | None]) -> str:
     """A row's, with what is known put in; in a command, where it is to be pasted, nothing but names."""
     told = {key: " ".join((value or "").split()) for key, value in known.items()}
-    typed = {key: value if key in _COMMANDS else _typed(key, value) for key, value in told.items()}
-    return "\n".join(line.format_map(typed if line.startswith(_BEGINS_COMMAND) else told) for line in template.split("\n"))
+    names = {key: value if key in _COMMANDS else typed(key, value) for key, value in told.items()}
+    return "\n".join(line.format_map(names if line.startswith(_BEGINS_COMMAND) else told) for line in template.split("\n"))
 
 
-def _typed(what: str, name: str) -> str:
+def typed(what: str, name: str) -> str:
     """A name for a command; where somebody has written anything else, the word for what to type there."""
     return name if identity.is_name(name) else what.upper()
+
+
+def _commands(request: Request) -> dict[str, str]:
+    """For suggestions: what commands begin with."""
+    return {"kubectl": request.kubectl, "cluster": request.kubectl_of_cluster, **_gently(request)}
 
 
 def _gently(request: Request) -> dict[str, str]:
@@ -284,7 +316,7 @@ def _container(pod: _Subject, kind: str, spec: Json, status: Json) -> _Subject:
     title = "init container" if is_init else "sidecar container" if is_sidecar else "container"
     last = _map(_map(status, "lastState"), "terminated")
     is_restarted = bool(last) and not _map(_map(status, "state"), "terminated")
-    logs = (f"{pod.names['kubectl']} logs {_typed('pod', pod.pod)} -c {_typed('container', name)}"
+    logs = (f"{pod.names['kubectl']} logs {typed('pod', pod.pod)} -c {typed('container', name)}"
             + (" --previous" if is_restarted else ""))
     limit = _map(_map(spec, "resources"), "limits").get("memory")
     return dataclasses.replace(

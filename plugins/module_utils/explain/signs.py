@@ -201,13 +201,14 @@ RUNNING = (
 #: A node rejects a pod that was bound to it: the admission of pkg/kubelet. Its controller replaces it at once, and a template that
 #: no node takes would be replaced for ever: how often that may happen, patience knows.
 REJECTED = "refused-by-node"
+EVICTED, NODE = "evicted", "node"
 _AT_FIRST = "wait: it will be replaced; if this keeps happening, "
 #: The pod as a whole is lost or refused. Its controller replaces it, so none of it is fatal.
 LOST = (
-    Row("evicted", r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", Fatal.NO,
+    Row(EVICTED, r"^(Evicted|TerminationByKubelet|Preempting|PreemptionByScheduler|EvictionByEvictionAPI)", Fatal.NO,
         "wait: it will be replaced; if this keeps happening, raise its requests to what it uses, or see:\n"
         "{cluster} describe node {node}"),
-    Row("node", r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", Fatal.NO,
+    Row(NODE, r"^(NodeLost|NodeNotReady|NodeStatusUnknown|NodeShutdown|Terminated|DeletionBy(TaintManager|PodGC))", Fatal.NO,
         "{cluster} describe node {node}\nits pods are replaced 5 minutes after it was lost, unless it comes back"),
     Row(REJECTED, r"^(OutOf|Sysctl|AppArmor|NodeAffinity|NodeName|NodePorts|PodOS|TopologyAffinity|UnexpectedAdmission|Unsupported)"
         r"|: Pod was rejected", Fatal.NO, _AT_FIRST + "see why node {node} refuses it:\n{cluster} describe node {node}"),
@@ -230,8 +231,11 @@ def at_last(suggestion: str) -> str:
     return suggestion.removeprefix(_AT_FIRST)
 
 
+#: What only somebody who has watched a pod (soak) can tell: it was there or was ready before, or it is warned of.
+GONE, UNREADY, WARNED = "gone", "unready", "warnings"
 #: The most telling first.
-ORDER = list(dict.fromkeys(
-    row.kind for row in (*NOT_STARTED, OTHER, *ENDED, *REFUSED, *UNSCHEDULABLE, *RUNNING, *LOST, *TERMINATING)))
+ORDER = [*dict.fromkeys(
+    row.kind for row in (*NOT_STARTED, OTHER, *ENDED, *REFUSED, *UNSCHEDULABLE, *RUNNING, *LOST, *TERMINATING)),
+    GONE, UNREADY, WARNED]
 #: Waiting for these is part of every healthy start.
 HEALTHY = ("", "ContainerCreating", "PodInitializing")

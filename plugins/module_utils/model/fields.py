@@ -10,12 +10,14 @@ told. Pure.
 
 from __future__ import annotations
 
+import datetime
 import typing as t
 
 Json = dict[str, t.Any]
 
 #: Characters of one text of the cluster that are looked at and told, and levels of a value.
 LONGEST, DEEPEST = 4096, 64
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def mapping(item: t.Any, *path: str) -> Json:
@@ -49,6 +51,20 @@ def number(item: t.Any, key: str, otherwise: int = 0) -> int:
 def is_size(value: t.Any) -> bool:
     """Whether it may be a number of replicas; JSON's true is none."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def seconds(time: t.Any) -> float | None:
+    """A time in RFC 3339 as seconds since 1970; None for what is none."""
+    try:
+        moment = datetime.datetime.fromisoformat(time.replace("Z", "+00:00"))
+        return (moment - _EPOCH).total_seconds()
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def rfc3339(seconds_: float) -> str:
+    """The same the other way round."""
+    return (_EPOCH + datetime.timedelta(seconds=int(seconds_))).isoformat().replace("+00:00", "Z")
 
 
 def pairs(labels: t.Mapping[str, t.Any]) -> str:

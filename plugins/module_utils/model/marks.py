@@ -19,6 +19,7 @@ from . import fields
 from .fields import Json
 from .identity import canonical, is_label_value, is_name
 from .settings import are_settings
+from .soaks import Soak
 from .template import images_of
 
 #: Label that tells the pods of the two controllers apart: on metadata, selector, template and pods.
@@ -35,6 +36,8 @@ ORIGINAL = "baton.kubernetes/original-replicas"
 SUCCESSOR_SPEC = "baton.kubernetes/next-spec"
 #: On the user's controller: with how many new pods the update has been paused (pause_at).
 PAUSED = "baton.kubernetes/paused"
+#: On the user's controller: since when the new pods are watched (soak), and with how many of them that has been long enough.
+SOAK = "baton.kubernetes/soak"
 #: On a HorizontalPodAutoscaler that does nothing while the update lasts: JSON with what it had before.
 FROZEN = "baton.kubernetes/frozen"
 #: On the user's controller, then on both: JSON that is enough to finish a handover from either of them.
@@ -65,7 +68,7 @@ HOLDER = "baton.kubernetes/holder"
 #: Gone when an update has ended.
 MARKS = (DESIRED, PARTNER, PARTNER_UID, ORIGINAL, SUCCESSOR_SPEC, PAUSED, TAKEOVER)
 #: Never copied from one controller to the other.
-NOT_COPIED = (*MARKS, LAST_ROLLOUT, HELD, "kubectl.kubernetes.io/last-applied-configuration")
+NOT_COPIED = (*MARKS, SOAK, LAST_ROLLOUT, HELD, "kubectl.kubernetes.io/last-applied-configuration")
 
 #: What OpenShift writes on the ReplicationController of a rollout, and on its pods: of which DeploymentConfig it is, which one, and
 #: how far it has got. On the pods there is a label with the ReplicationController's name, too.
@@ -197,6 +200,10 @@ def original(annotations: Annotations) -> int | None:
 
 def paused(annotations: Annotations) -> int | None:
     return _count(annotations.get(PAUSED))
+
+
+def soak(annotations: Annotations) -> Soak | None:
+    return Soak.read(_mapping(annotations.get(SOAK)))
 
 
 def successor_spec(annotations: Annotations) -> str | None:

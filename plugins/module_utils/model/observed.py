@@ -242,6 +242,9 @@ class Observed:
     #: The templates that one can go back to, the newest first.
     history: tuple[Revision, ...] = ()
 
+    #: The mark of a soak that this task has seen pass (marks.SOAK), or None.
+    soaked: str | None = None
+
     @property
     def stamp(self) -> Json:
         """Time and author, for a record."""

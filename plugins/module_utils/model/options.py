@@ -54,6 +54,7 @@ ARGUMENT_SPEC: Json = dict(
     failure_grace=dict(type="float", default=Request.failure_grace),
     on_failure=dict(type="str", choices=["stop", "rollback"], default="stop"),
     pause_at=dict(type="str"),
+    soak=dict(type="str"),
     nodes=dict(type="str"),
     max_steps=dict(type="int"),
     autoscaler=dict(type="str", choices=["freeze", "refuse", "ignore"], default=Request.autoscaler),
@@ -72,6 +73,7 @@ NOT_OF_THE_SERVERS_STEPS = ("next_name", "max_steps", "update_period")
 HISTORY_LIMIT = 100
 
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,3})?)|(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m)?(?:([0-9]{1,9})s)?")
 _LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -156,6 +158,8 @@ def _refuse_what_cannot_go_on(request: Request) -> None:
     if request.max_surge.value == 0 and request.max_unavailable.value == 0:
         raise RolloutError("max_surge and max_unavailable are both 0, so no pod could ever be replaced: "
                            "set one of them to at least 1")
+    if request.timeout is not None and request.soak >= request.timeout and not request.state.undoes:
+        raise RolloutError(f"timeout ({request.timeout:g} s) must be greater than soak ({request.soak:g} s)")
     if (request.min_ready_seconds or 0) >= request.progress_deadline:
         # As the API server demands of a Deployment: no pod could ever be available in time.
         raise RolloutError(f"progress_deadline ({request.progress_deadline:g} s) must be greater than min_ready_seconds "
@@ -176,6 +180,8 @@ def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence
                            f"not for a {kind}")
     if kind.may_only_be_migrated and given.get("release_owner"):
         raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated itself: leave it out")
+    if given.get("soak"):
+        raise RolloutError("state=migrated keeps the pods: remove soak")
     if changes:
         raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
 
@@ -352,6 +358,16 @@ def _positive(option: str, value: float) -> float:
     return value
 
 
+def _duration(option: str, value: t.Any) -> float:
+    """Seconds, or hours, minutes and seconds with their units. Raises RolloutError."""
+    text = str(value).strip()
+    parts = _DURATION.fullmatch(text)
+    if not text or not parts:
+        raise RolloutError(f"{option} {text!r} is neither a number of seconds nor a duration such as 90s, 10m or 1h30m")
+    plain, *units = parts.groups()
+    return _not_negative(option, float(plain or sum(int(each or 0) * of for each, of in zip(units, (3600, 60, 1)))))
+
+
 #: What is a field of a Request as it is given: options, and what task.py has found out about the connection.
 _TAKEN = ("nodes", "autoscaler", "record_events", "return_sizes", "lock", "connection")
 #: Options that are fields of a Request once they have been checked.
@@ -368,6 +384,7 @@ _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "timeout": _positive,
     "failure_grace": _not_negative,
     "pause_at": _pause,
+    "soak": _duration,
     "max_steps": _steps,
     "lock_timeout": _not_negative,
 }

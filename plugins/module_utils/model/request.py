@@ -60,6 +60,8 @@ class Request:
     rolls_back: bool = False
     #: How many new pods, or percent of the desired ones (rounded up), to end with; None to go to the end.
     pause_at: Size | None = None
+    #: Seconds for which the new pods are watched at a pause and before the end.
+    soak: float = 0
     #: The labels (a label selector) of the nodes whose pods are the first up to a pause; "" for any.
     nodes: str = ""
     #: Changes of a size after which the task ends; None for no limit.

@@ -144,13 +144,21 @@ class Wait:
 
 
 @dataclasses.dataclass(frozen=True)
+class Watch:
+    """The new pods are to be watched (soak) before what is planned."""
+
+    #: What is planned is the end of a task that has paused it already.
+    is_paused: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Done:
     """The end; message is one plain sentence."""
 
     message: str
 
 
-Decision: t.TypeAlias = "Step | Wait | Done"
+Decision: t.TypeAlias = "Step | Wait | Watch | Done"
 
 
 def patch(controller: Controller, *operations: Json) -> Patch:

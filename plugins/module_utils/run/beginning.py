@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from ..cluster.gateway import Gateway
+from ..flows import soak
 from ..flows.flow import Flow, Memory
 from ..model.observed import Observed
 from ..model.request import Request
@@ -23,9 +24,12 @@ def allowed(flow: Flow, request: Request, gateway: Gateway, memory: Memory) -> N
     rules = gateway.rules()
     if rules is None:
         return
-    permissions.refuse_missing(rules, flow.needs(request), request)
+    watches = soak.is_asked(request)
+    permissions.refuse_missing(rules, [*flow.needs(request), *(soak.NEEDS if watches else ())], request)
     if missing := permissions.missing(rules, flow.wishes(request)):
         flow.forgo(memory, f"not allowed: {missing}")
+    if watches and (missing := permissions.missing(rules, soak.WISHES)):
+        memory.warnings.append(f"the soak does not compare warnings of new and old pods, which are Events: not allowed: {missing}")
 
 
 def look_for_the_frozen(request: Request, gateway: Gateway, memory: Memory) -> None:

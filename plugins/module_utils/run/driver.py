@@ -21,12 +21,13 @@ from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, REVISION, Action, Done, HandOver, Step, Wait
+from ..model.steps import AUTOSCALER, REVISION, Action, Done, HandOver, Step, Wait, Watch
 from . import beginning, ending
 from .chronicle import Chronicle
 from .clock import ALONE, Clock, Intervals, StandingClock
 from .lease import Lease, who
 from .patience import Attempts, Patience, next_commands
+from .soaking import Soaking
 
 #: Seconds after which a wait looks up to see whether it should end.
 LOOK_UP = 0.2
@@ -79,7 +80,7 @@ class _Run:
                  stop: t.Callable[[], str], intervals: Intervals) -> None:
         self.flow, self.request, self.gateway, self.clock, self.stop = flow, request, gateway, clock, stop
         self.chronicle = Chronicle(request, gateway, clock, say, intervals)
-        self.patience = Patience(gateway, clock, intervals)
+        self.patience, self.soaking = Patience(gateway, clock, intervals), Soaking(gateway, clock, say)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
         self.memory = Memory(who=who())
         self.start: Observed | None = None
@@ -107,7 +108,7 @@ class _Run:
                 if reason := self.stop():
                     raise RolloutError(f"stopped ({reason})", where=self.request.where, next_command=self.request.command())
                 try:
-                    decision = self.flow.plan(self.request, seen)
+                    decision = self.soaking.planned(self.flow, self.request, seen)
                 except RolloutError:
                     if self.memory.has_begun or not seen.in_progress or (only_look and not self.lease.is_somebody_elses()):
                         raise
@@ -120,6 +121,8 @@ class _Run:
                     self.begin(seen)
                 elif isinstance(decision, Wait):
                     self.wait(seen, decision)
+                elif isinstance(decision, Watch):
+                    self.watch(seen)
                 elif self.request.max_steps and self.attempts.scaled >= self.request.max_steps:
                     if not (lacking := self.standing(seen).lacking):
                         return self.result(seen, report.enough(self.attempts.scaled, decision, self.clock.is_real))
@@ -135,6 +138,7 @@ class _Run:
     def begin(self, seen: Observed) -> None:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
         beginning.allowed(self.flow, self.request, self.gateway, self.memory)
+        self.soaking.refuse_blindly(self.request)
         if self.request.lock:
             self.lease.take()
             self.look_again(seen)
@@ -177,7 +181,7 @@ class _Run:
         self.attempts.begin(self.request, step)
         if step.action is Action.SCALE and step.after > step.before:
             if self.has_grown and self.request.update_period:
-                self.pause()
+                _pause(self.request.update_period, self.clock, self.lease, self.stop)
                 self.has_grown = False
                 return False  # what was planned before the pause may not be right after it
             self.has_grown = True
@@ -225,6 +229,13 @@ class _Run:
         self.lease.keep()
         self.gateway.wait(min(left, LOOK_UP))
 
+    def watch(self, seen: Observed) -> None:
+        """Let a little of a soak pass; raises RolloutFailed as Patience does."""
+        self.patience.begin_anew()
+        self.patience.refuse_overtime(self.request, self.standing(seen))
+        self.lease.keep()
+        self.gateway.wait(LOOK_UP)
+
     def roll_back(self, error: RolloutFailed) -> None:
         """on_failure=rollback: undo the update, and say so in the error."""
         if self.request.undoes or self.standing(self.observe()).is_past_return:
@@ -243,13 +254,6 @@ class _Run:
     def leave(self, error: RolloutError) -> None:
         if self.memory.has_begun:
             ending.leave(self.flow, self.observe, self.gateway, self.lease, self.chronicle, error)
-
-    def pause(self) -> None:
-        """Let update_period pass."""
-        end = self.clock.monotonic() + self.request.update_period
-        while (left := end - self.clock.monotonic()) > 0 and not self.stop():
-            self.lease.keep()
-            self.clock.sleep(min(left, LOOK_UP))
 
     def result(self, seen: Observed, message: str = "") -> Json:
         """The task's; the message is how things stand, where none is given."""
@@ -270,6 +274,14 @@ class _Run:
             result = self.result(seen)
             error.progress = {key: result[key] for key in ("changed", "steps", "sizes", "rollout", "warnings")}
         return error
+
+
+def _pause(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:
+    """Let update_period pass."""
+    end = clock.monotonic() + seconds
+    while (left := end - clock.monotonic()) > 0 and not stop():
+        lease.keep()
+        clock.sleep(min(left, LOOK_UP))
 
 
 def _explain_absence(error: NoSuchController, gateway: Gateway, name: str) -> None:

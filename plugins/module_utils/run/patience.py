@@ -104,9 +104,13 @@ class Patience:
         if left <= 0:
             raise self._failed(request, standing, causes,
                                f"no progress for {request.progress_deadline:g} s while waiting for this: {until}")
-        if request.timeout is not None and now - self._began > request.timeout:
-            raise self._failed(request, standing, causes, f"not finished within {request.timeout:g} s")
+        self.refuse_overtime(request, standing, causes)
         return causes, left
+
+    def refuse_overtime(self, request: Request, standing: Standing, causes: t.Iterable[diagnosis.Cause] = ()) -> None:
+        """Raise RolloutFailed where the whole task has taken too long."""
+        if request.timeout is not None and self._clock.monotonic() - self._began > request.timeout:
+            raise self._failed(request, standing, causes, f"not finished within {request.timeout:g} s")
 
     def _causes(self, request: Request, standing: Standing) -> list[diagnosis.Cause]:
         """What keeps the pods of the one that grows from becoming available, old pods that do not go included.
@@ -133,18 +137,23 @@ class Patience:
         return cause.without_end() if is_over else cause
 
     def _failed(self, request: Request, standing: Standing, causes: t.Iterable[diagnosis.Cause], what: str) -> RolloutFailed:
-        """The error for pods that do not become available, with every cause and the end of one log."""
+        """The error for pods that do not become available."""
         slow = standing.grows
-        found = [f"{slow.name} has {slow.available} of {slow.replicas} available"] if slow else []
-        error = RolloutFailed(what, where=request.where)
-        for cause in causes:
-            log = self._gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
-            found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
-            error.causes.append({**dataclasses.asdict(cause), "log": log})
-            error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
-        error.why = as_lines(found)
-        error.next_command = next_commands(request, error, State.ROLLED_BACK)
-        return error
+        how_far = f"{slow.name} has {slow.available} of {slow.replicas} available" if slow else ""
+        return failure(request, self._gateway, what, how_far, causes)
+
+
+def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes: t.Iterable[diagnosis.Cause]) -> RolloutFailed:
+    """The error for pods that are not as they should be, with every cause and the end of its log."""
+    found, error = [how_far], RolloutFailed(what, where=request.where)
+    for cause in causes:
+        log = gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
+        found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
+        error.causes.append({**dataclasses.asdict(cause), "log": log})
+        error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
+    error.why = as_lines(found)
+    error.next_command = next_commands(request, error, State.ROLLED_BACK)
+    return error
 
 
 def next_commands(request: Request, error: RolloutFailed, *states: State) -> str:

@@ -65,6 +65,40 @@ def test_a_watch_of_pods_that_has_ended_is_listed_anew(known, api):
     eventually(lambda: names(known.troubled_pods(PRIMARY)) == ["b"])
 
 
+def test_pods_that_are_watched_are_all_of_them_and_those_that_have_gone_as_they_were(known, api):
+    """Of one that went without a grace period, nothing else says that it has gone."""
+    api.answers += [pods(of_primary("a", ready=True), **{"continue": "more"}),
+                    pods(of_primary("b"), pod("stranger", "another", uid="u"))]
+    api.watches.append(stream({"type": "MODIFIED", "object": of_primary("b", ready=True)},
+                              {"type": "DELETED", "object": of_primary("a", restarts=1)},
+                              {"type": "DELETED", "object": pod("stranger", "another", uid="u", resourceVersion="11")}))
+
+    eventually(lambda: "deletionTimestamp" in known.watched_pods(PRIMARY)[0]["metadata"])
+    gone, *_meanwhile, left = known.watched_pods(PRIMARY)
+    assert gone["status"] == of_primary("a", restarts=1)["status"] and names([gone, left]) == ["a", "b"]
+    assert left == of_primary("b", ready=True) and len(api.sent) == 2
+
+
+def test_how_they_have_been_since_the_last_call_is_told_before_how_they_are(known, api):
+    api.answers.append(pods(of_primary("a", ready=True)))
+    known.watched_pods(PRIMARY)
+    followed, news = known._pods._watched["app=foo"], [of_primary("a"), of_primary("a", ready=True)]
+    eventually(lambda: followed._watch is not None)
+    for item in news:
+        followed._watch._queue.put({"type": "MODIFIED", "object": item})
+
+    assert known.watched_pods(PRIMARY) == [*news, news[-1]]
+    assert known.watched_pods(PRIMARY) == [news[-1]]
+
+
+def test_no_pods_that_may_be_seen_are_not_none_of_them(known, api):
+    api.answers.append(status(403))
+
+    assert known.watched_pods(PRIMARY) is None
+    api.answers.append(pods())
+    assert known.watched_pods(dataclasses.replace(PRIMARY, selector={"app": "bar"})) == []
+
+
 def test_what_may_not_be_seen_is_none(known, api):
     api.answers += [status(403)] * 4
 

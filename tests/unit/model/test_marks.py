@@ -25,6 +25,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "ORIGINAL": "baton.kubernetes/original-replicas",
         "SUCCESSOR_SPEC": "baton.kubernetes/next-spec",
         "PAUSED": "baton.kubernetes/paused",
+        "SOAK": "baton.kubernetes/soak",
         "FROZEN": "baton.kubernetes/frozen",
         "TAKEOVER": "baton.kubernetes/takeover",
         "LAST_ROLLOUT": "baton.kubernetes/last-rollout",
@@ -51,7 +52,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
 def test_marks_are_never_copied_to_the_other_controller():
     assert set(marks.MARKS) < set(marks.NOT_COPIED)
     assert set(marks.NOT_COPIED) - set(marks.MARKS) == {
-        marks.LAST_ROLLOUT, marks.HELD, "kubectl.kubernetes.io/last-applied-configuration"}
+        marks.SOAK, marks.LAST_ROLLOUT, marks.HELD, "kubectl.kubernetes.io/last-applied-configuration"}
 
 
 @pytest.mark.parametrize("text, expected", [

@@ -122,6 +122,12 @@ BAD_INPUT = {
     "image of a container that is a number": ({"images": {"web": 7}}, "7 is not a valid image name (container web)"),
     "min_ready_seconds below 0": (V2 | {"min_ready_seconds": -1}, "min_ready_seconds must be a number of seconds, not -1"),
     "update_period below 0": (V2 | {"update_period": -0.5}, "update_period must be a number of seconds, not -0.5"),
+    **{f"soak {value}": (V2 | {"soak": value}, f"soak {value!r} is neither a number of seconds nor a duration such as 90s, 10m or "
+                         f"1h30m") for value in ("10 m", "m", "1d", "-1", "nan", "10m1h", "1e3", "\u0663s", "9" * 11)},
+    "a soak that takes all the time there is": (
+        V2 | {"soak": "1m", "timeout": 60}, "timeout (60 s) must be greater than soak (60 s)"),
+    "a soak of a migration": (
+        {"name": "foo", "state": "migrated", "to_kind": "Deployment", "soak": "1m"}, "state=migrated keeps the pods: remove soak"),
     "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline must be more than 0 seconds, not 0"),
     "progress_deadline no number": (
         V2 | {"progress_deadline": float("nan")}, "progress_deadline must be more than 0 seconds, not nan"),
@@ -319,3 +325,10 @@ def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_ther
     back = {"name": "foo", "state": "rolled_back", "to_revision": 1}
 
     assert request_from(back | still_there) == request_from(back)
+
+
+@pytest.mark.parametrize("given, seconds", [
+    (None, 0), ("", 0), ("0", 0), (90, 90), ("90", 90), (" 1.5 ", 1.5), ("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400),
+    ("1h0m5s", 3605)])
+def test_a_soak_is_seconds_or_a_duration(given, seconds):
+    assert ask(image="myimage:v2", soak=given).soak == seconds

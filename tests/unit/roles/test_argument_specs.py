@@ -107,7 +107,7 @@ def test_only_what_makes_no_sense_of_the_module_is_left_out(role):
     decided = {"state", "pause_at", "return_sizes"}
     by_name_alone = {"kinds"}  # the roles list, check and roll back what they have begun by its name
     not_forward = {"to_revision"}
-    not_to_go_back = {"min_ready_seconds", "on_failure", "max_steps", "nodes"}
+    not_to_go_back = {"min_ready_seconds", "on_failure", "max_steps", "nodes", "soak"}
     assert left_out == of_other_tasks | decided | by_name_alone | (not_to_go_back if role == "rollback" else not_forward)
 
 

@@ -17,7 +17,7 @@ from ...model.kinds import Kind
 from ...model.observed import Observed
 from ...model.request import Request
 from ...model.steps import Decision, Write
-from .. import recorded
+from .. import recorded, soak
 from ..by_revisions.find import RevisionsObserved
 from ..by_revisions.look import HISTORY, RevisionsFlow, of_readiness
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
@@ -78,7 +78,7 @@ class DaemonSetFlow(RevisionsFlow):
         memory.look_at_pods_from = 0
 
     def plan(self, request: Request, seen: Observed) -> Decision:
-        return plan(request, t.cast(DaemonSetObserved, seen))
+        return soak.around(request, seen, lambda: plan(request, t.cast(DaemonSetObserved, seen)))
 
     def bounds(self, request: Request, seen: RevisionsObserved) -> tuple[int, int]:
         return bounds(request, t.cast(DaemonSetObserved, seen), t.cast(DaemonSet, seen.primary))

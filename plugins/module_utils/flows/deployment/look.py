@@ -17,7 +17,7 @@ from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import Action, Decision, Patch, Step
 from ...model.template import same_template
-from .. import autoscaler, handover
+from .. import autoscaler, handover, soak
 from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
 from ..wanted import changed_in_place, is_confirmed, trial, wanted_template
@@ -52,7 +52,8 @@ class DeploymentFlow(Flow):
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)))
 
     def plan(self, request: Request, seen: Observed) -> Decision:
-        return autoscaler.around(request, seen, lambda: plan(request, t.cast(DeploymentObserved, seen)))
+        there = t.cast(DeploymentObserved, seen)
+        return autoscaler.around(request, seen, lambda: soak.around(request, seen, lambda: plan(request, there)))
 
     def standing(self, request: Request, seen: Observed) -> Standing:
         there = t.cast(DeploymentObserved, seen)

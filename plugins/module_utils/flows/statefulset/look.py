@@ -16,7 +16,7 @@ from ...model.kinds import Kind
 from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import Decision
-from .. import autoscaler
+from .. import autoscaler, soak
 from ..by_revisions.find import RevisionsObserved
 from ..by_revisions.look import HISTORY, RevisionsFlow, of_readiness
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
@@ -43,7 +43,8 @@ class StatefulSetFlow(RevisionsFlow):
         return _with_pods(request, t.cast(StatefulSetObserved, seen), cluster)
 
     def plan(self, request: Request, seen: Observed) -> Decision:
-        return autoscaler.around(request, seen, lambda: plan(request, t.cast(StatefulSetObserved, seen)))
+        there = t.cast(StatefulSetObserved, seen)
+        return autoscaler.around(request, seen, lambda: soak.around(request, seen, lambda: plan(request, there)))
 
     def bounds(self, request: Request, seen: RevisionsObserved) -> tuple[int, int]:
         return 0, missing(request, t.cast(StatefulSetObserved, seen), t.cast(StatefulSet, seen.primary))

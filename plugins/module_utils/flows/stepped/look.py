@@ -17,7 +17,7 @@ from ...model.observed import Controller, Observed, Pod, own_label
 from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Step, Write, scale
 from ...model.template import labels_of, same_template
-from .. import autoscaler, handover
+from .. import autoscaler, handover, soak
 from ..commands import resume_and_rollback
 from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
 from ..wanted import is_confirmed, merged, trial, wanted_template
@@ -86,7 +86,8 @@ class SteppedFlow(Flow):
         return seen
 
     def plan(self, request: Request, seen: Observed) -> Decision:
-        return autoscaler.around(request, seen, lambda: plan(request, t.cast(SteppedObserved, seen)))
+        there = t.cast(SteppedObserved, seen)
+        return autoscaler.around(request, seen, lambda: soak.around(request, seen, lambda: plan(request, there)))
 
     def standing(self, request: Request, seen: Observed) -> Standing:
         primary, successor = seen.primary, seen.successor

@@ -1,0 +1,185 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What has happened to new pods since somebody began to watch them (soak), in the cluster's own words. Pure.
+
+A pod's own status tells of its containers and of readiness; Events are only counted, and compared with those about the old pods.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import typing as t
+
+from ..model.fields import Json, mapping, number, objects, seconds, text
+from ..model.request import Request
+from . import diagnosis
+from .diagnosis import Cause
+from .signs import EVICTED, GONE, NODE, REJECTED, UNREADY, WARNED
+
+#: The most that one Event may count for.
+MOST_TIMES = 10**6
+_SEE = "{kubectl} describe pod {pod}"
+
+
+class Vitals(t.NamedTuple):
+    """What is compared of a pod."""
+
+    name: str
+    #: How often each of its containers has been restarted.
+    restarts: dict[str, int]
+    is_ready: bool
+    #: Since when it is ready, or is not.
+    since: str
+
+    @classmethod
+    def of(cls, pod: Json) -> Vitals:
+        ready = _ready(pod)
+        return cls(name_of(pod), {text(it, "name"): number(it, "restartCount") for it in _containers(pod)},
+                   is_well(pod), text(ready, "lastTransitionTime"))
+
+
+#: Pods by uid: as they were when they were first seen, and as they are.
+First: t.TypeAlias = "t.Mapping[str, Vitals]"
+Present: t.TypeAlias = "t.Mapping[str, Json]"
+
+
+def is_well(pod: Json) -> bool:
+    """Whether it is there to stay, and ready."""
+    return is_lasting(pod) and text(_ready(pod), "status") == "True"
+
+
+def is_lasting(pod: Json) -> bool:
+    """Whether it has neither ended nor is about to go."""
+    has_ended = text(mapping(pod, "status"), "phase") in ("Failed", "Succeeded")
+    return not has_ended and "deletionTimestamp" not in mapping(pod, "metadata")
+
+
+def well_since(pod: Json) -> float | None:
+    """Since when nothing has happened to it, as far as it says itself, in seconds since 1970; None where it does not say it.
+
+    A mark on the controller may say that it has been watched for long. The pod says since when there could be anything to watch.
+    """
+    started = [text(mapping(it, "state", "running"), "startedAt") for it in _containers(pod) if mapping(it, "state", "running")]
+    times = [seconds(each) for each in (created(pod), text(_ready(pod), "lastTransitionTime"), *started)]
+    known = [each for each in times if each is not None]
+    return max(known) if len(known) == len(times) and is_well(pod) else None
+
+
+def warned_at(events: t.Iterable[Json], uids: t.Container[str]) -> float:
+    """When the last of these Events about one of these pods was seen; 0 where there is none."""
+    times = (text(each, "lastTimestamp") or text(each, "eventTime") for each in events if _about(each) in uids)
+    return max(filter(None, map(seconds, times)), default=0.0)
+
+
+def created(pod: Json) -> str:
+    return text(mapping(pod, "metadata"), "creationTimestamp")
+
+
+def name_of(pod: Json) -> str:
+    return text(mapping(pod, "metadata"), "name")
+
+
+def times_of(events: t.Iterable[Json]) -> dict[str, int]:
+    """How often each Event has been seen, by its uid."""
+    return {text(mapping(each, "metadata"), "uid"): _times(each) for each in events}
+
+
+def causes(request: Request, first: First, pods: Present, may_go: int = 0) -> list[Cause]:
+    """What has happened to the pods that were there first, all of it; as many as may_go may have gone."""
+    gone = [uid for uid in first if uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata")]
+    is_told = len(gone) > may_go
+    found = [cause for uid in gone if is_told for cause in _of_one_gone(request, first[uid].name, pods.get(uid))]
+    for uid, before in first.items():
+        if uid not in gone:
+            found += _of_one(request, before, pods[uid])
+    return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in found)
+
+
+def have_been(request: Request, first: First, pods: t.Iterable[Json]) -> list[Cause]:
+    """What has happened to the pods that were there first, by how they have been in between; not that they have gone."""
+    known = ((first.get(text(mapping(pod, "metadata"), "uid")), pod) for pod in pods if "deletionTimestamp" not in pod["metadata"])
+    found = [cause for before, pod in known if before for cause in _of_one(request, before, pod)]
+    return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in found)
+
+
+def more_warnings(request: Request, new: Present, old: Present, events: t.Iterable[Json],
+                  before: t.Mapping[str, int]) -> list[Cause]:
+    """That new pods are warned of more than old ones: on average, and the one that is warned of most. before is times_of() then."""
+    times: dict[str, int] = collections.defaultdict(int)
+    said: dict[str, Json] = {}
+    for event in events:
+        grown = _times(event) - before.get(text(mapping(event, "metadata"), "uid"), 0)
+        uid = _about(event)
+        if grown > 0 and (uid in new or uid in old):
+            times[uid] += grown
+            said[uid] = event
+    of_new, of_old = ([times[uid] for uid in pods if uid in times] for pods in (new, old))
+    most_of_old = max(of_old, default=0)
+    is_more = sum(of_new) * max(1, len(old)) > sum(of_old) * max(1, len(new)) and max(of_new, default=0) > most_of_old
+    if not is_more:
+        return []
+    worst = max((uid for uid in new if uid in times), key=lambda uid: (times[uid], uid))
+    name, event = name_of(new[worst]), said[worst]
+    than = f"against at most {most_of_old} of an old pod" if old else "and there is no old pod to compare it with"
+    message = " ".join(text(event, "message").split())[:diagnosis.LONGEST_MESSAGE]
+    return [_cause(request, WARNED, text(event, "reason"), f"{_counted(times[worst])} while it was watched, {than}; the last one: "
+                                                           f"{message}", name)]
+
+
+def _of_one_gone(request: Request, name: str, pod: Json | None) -> list[Cause]:
+    return _lost(request, pod or {}) or [
+        _cause(request, GONE, "Deleted", "it was deleted, and not by this task", name, suggestion="{kubectl} get events")]
+
+
+def _lost(request: Request, pod: Json) -> list[Cause]:
+    """Why it has ended or goes, where it says that it was thrown off its node, or has lost that."""
+    going = {**pod, "metadata": {"deletionTimestamp": "going", **mapping(pod, "metadata")}}
+    return [cause for cause in diagnosis.of_pod(request, going, ()) if cause.kind in (EVICTED, NODE, REJECTED)]
+
+
+def _of_one(request: Request, before: Vitals, pod: Json) -> list[Cause]:
+    """Of a pod that is still there."""
+    now = Vitals.of(pod)
+    again = [container for container, times in now.restarts.items() if times > before.restarts.get(container, 0)]
+    restarted = diagnosis.of_restarts(request, pod, again)
+    if restarted or not before.is_ready:
+        return restarted
+    if not is_lasting(pod) and (lost := _lost(request, pod)):
+        return lost
+    if not now.is_ready:
+        condition = _ready(pod)
+        said = text(condition, "message") or "it was ready, and is not any more"
+        return diagnosis.of_pod(request, pod, ()) or [
+            _cause(request, UNREADY, text(condition, "reason") or "NotReady", said, now.name)]
+    if now.since != before.since:
+        return [_cause(request, UNREADY, "NotReady", f"it was not ready for a while; it is again since {now.since}", now.name)]
+    return []
+
+
+def _cause(request: Request, kind: str, reason: str, message: str, pod: str, suggestion: str = _SEE) -> Cause:
+    return Cause(kind=kind, reason=reason, message=message, is_fatal=True, pod=pod, place=f"pod {pod}",
+                 suggestion=suggestion.format(kubectl=request.kubectl, pod=diagnosis.typed("pod", pod)))
+
+
+def _counted(times: int) -> str:
+    return f"{times} warning{'s' if times > 1 else ''}"
+
+
+def _times(event: Json) -> int:
+    return max(1, min(number(event, "count") or number(mapping(event, "series"), "count"), MOST_TIMES))
+
+
+def _about(event: Json) -> str:
+    return text(mapping(event, "involvedObject"), "uid")
+
+
+def _ready(pod: Json) -> Json:
+    return next((each for each in objects(mapping(pod, "status"), "conditions") if text(each, "type") == "Ready"), {})
+
+
+def _containers(pod: Json) -> list[Json]:
+    status = mapping(pod, "status")
+    return [*objects(status, "initContainerStatuses"), *objects(status, "containerStatuses")]

@@ -1,0 +1,230 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Soaks: the new pods are watched at a pause and before the end, and what happens to one of them then ends the update."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+
+import pytest
+from namespace import Killed
+from test_permissions import change_role, without
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
+
+pytestmark = pytest.mark.fake_nodes  # whose pods are as a test says
+
+KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
+SIZE = 2
+#: Longer than anything takes that happens here.
+LONG = "20s"
+
+
+@pytest.fixture
+def nodes(namespace):
+    yield lambda: namespace.add_nodes(SIZE)
+    namespace.remove_nodes()
+
+
+@pytest.fixture
+def make(namespace, nodes):
+    def make_one(kind):
+        if kind == "DaemonSet":
+            nodes()
+        maker = {"ReplicationController": namespace.make_primary, "Deployment": namespace.make_deployment,
+                 "StatefulSet": namespace.make_stateful_set, "DaemonSet": namespace.make_daemon_set}[kind]
+        maker(SIZE)
+        return lambda **params: namespace.roll(**{"kind": kind, "image": "myimage:v2", **params})
+
+    return make_one
+
+
+def new_pods(namespace):
+    return [pod for pod in namespace.pods() if pod["spec"]["containers"][0]["image"] == "myimage:v2"]
+
+
+def versions(namespace):
+    """Of pods that have not ended: one that was evicted stays as it is."""
+    return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:") for pod in namespace.pods()
+                  if pod["status"]["phase"] != "Failed")
+
+
+def set_status(namespace, pod, **status):
+    namespace.patch(f"{pod['metadata']['name']}/status", {"status": status}, "pods")
+
+
+def conditions(pod, **changes):
+    return [{**each, **changes} if each["type"] == "Ready" else each for each in pod["status"]["conditions"]]
+
+
+def restarts(namespace, pod, now="2026-01-01T00:00:02Z"):
+    """As a kubelet tells it, when the container runs again."""
+    (container,) = pod["status"]["containerStatuses"]
+    end = {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:01Z"}
+    set_status(namespace, pod, containerStatuses=[
+        {**container, "restartCount": container["restartCount"] + 1, "lastState": {"terminated": end},
+         "state": {"running": {"startedAt": now}}}])
+
+
+def turns_unready(namespace, pod):
+    (container,) = pod["status"]["containerStatuses"]
+    told = {"status": "False", "reason": "ContainersNotReady", "message": "containers with unready status: [web]"}
+    set_status(namespace, pod, conditions=conditions(pod, **told), containerStatuses=[{**container, "ready": False}])
+
+
+def is_evicted(namespace, pod):
+    set_status(namespace, pod, phase="Failed", reason="Evicted", message="The node was low on resource: memory.")
+
+
+def is_deleted(namespace, pod):
+    namespace.remove(pod["metadata"]["name"], "pods")
+
+
+def is_warned_of(namespace, pod):
+    metadata = pod["metadata"]
+    involved = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "namespace": namespace.name, "uid": metadata["uid"]}
+    namespace.create("events", {
+        "metadata": {"generateName": "soak-"}, "involvedObject": involved, "type": "Warning", "reason": "Unhealthy", "count": 3,
+        "message": "Liveness probe failed: HTTP probe failed with statuscode: 503", "source": {"component": "kubelet"},
+        "firstTimestamp": metadata["creationTimestamp"], "lastTimestamp": metadata["creationTimestamp"]})
+
+
+#: What happens to a new pod, and how the task tells it.
+MISFORTUNES = {
+    restarts: ("memory", "container web: OOMKilled: exit code 137 (SIGKILL), restarted once"),
+    turns_unready: ("unready", "NotReady: "),
+    is_evicted: ("evicted", "Evicted: The node was low on resource: memory"),
+    is_deleted: ("gone", "Deleted: it was deleted, and not by this task"),
+    is_warned_of: ("warnings", "Unhealthy: 3 warnings while it was watched"),
+}
+
+
+def during(namespace, act):
+    """What hears each line, and acts upon the first one of a soak that has begun, with a new pod."""
+    lines, acts = [], []
+
+    def say(line):
+        lines.append(line)
+        if "watching" in line and not acts:
+            acts.append(threading.Timer(0.3, lambda: act(namespace, new_pods(namespace)[0])))
+            acts[0].start()
+
+    say.lines = lines
+    say.end = lambda: [each.join() for each in acts]
+    return say
+
+
+def fails(namespace, roll, act, **params):
+    """How a soak ends in which that happens."""
+    say = during(namespace, act)
+    with pytest.raises(RolloutFailed) as failed:
+        roll(soak=LONG, say=say, **params)
+    say.end()
+    assert any(line.startswith("annotate foo: watching") for line in say.lines)
+    return failed.value
+
+
+@pytest.mark.parametrize("kind, act", [
+    ("ReplicationController", restarts), ("ReplicationController", is_warned_of), ("Deployment", is_evicted),
+    ("StatefulSet", turns_unready), ("DaemonSet", is_evicted)])
+def test_what_happens_at_a_pause_is_rolled_back(namespace, make, kind, act):
+    roll = make(kind)
+
+    error = fails(namespace, roll, act, pause_at="1", on_failure="rollback")
+
+    (cause,) = error.causes
+    assert (cause["kind"], MISFORTUNES[act][1] in error.why) == (MISFORTUNES[act][0], True), error.why
+    assert "have not passed the soak; foo is rolled back to myimage:v1" in error.what
+    assert versions(namespace) == ["v1"] * SIZE and marks.SOAK not in json.dumps(namespace.end_state())
+
+
+@pytest.mark.parametrize("kind, act", [
+    ("ReplicationController", is_deleted), ("Deployment", restarts), ("StatefulSet", is_warned_of), ("DaemonSet", restarts)])
+def test_what_happens_before_the_end_stops_the_update(namespace, make, kind, act):
+    """And it can go back then, or on: what has happened counts no more."""
+    roll = make(kind)
+
+    error = fails(namespace, roll, act)
+
+    assert error.causes[0]["kind"] == MISFORTUNES[act][0] and MISFORTUNES[act][1] in error.why, error.why
+    assert error.next_command.endswith(namespace.command(kind=kind, state="rolled_back"))
+    assert namespace.roll(kind=kind, state="rolled_back")["msg"].startswith("foo is rolled back to myimage:v1")
+    assert versions(namespace) == ["v1"] * SIZE
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_good_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
+    roll, lines = make(kind), []
+
+    planned = namespace.check(kind=kind, image="myimage:v2", pause_at="1", soak="1s")
+    paused = roll(pause_at="1", soak="1s", say=lines.append)
+    again = roll(pause_at="1", soak="1s")
+    assert versions(namespace) == ["v1", "v2"]
+    ended = roll(soak="1", say=lines.append)
+
+    told = "watching 1 new pod for 1 s"
+    assert [step["to"] for step in planned["steps"]].count(told) == [step["to"] for step in paused["steps"]].count(told) == 1
+    assert sum(line.startswith("watched: ") for line in lines) == 2, lines
+    assert not again["changed"] and not again["requests"]["PATCH"] and "already paused" in again["msg"]
+    assert ended["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
+    assert marks.SOAK not in json.dumps(namespace.end_state())
+
+
+def killed_in_its_soak(roll, **params):
+    def say(line):
+        if line.startswith("watching: "):
+            raise Killed
+
+    with pytest.raises(Killed):
+        roll(say=say, **params)
+
+
+def test_killed_in_a_soak_the_time_counts_in_which_nothing_has_happened(namespace, make):
+    roll, lines = make("Deployment"), []
+    killed_in_its_soak(roll, soak="4", pause_at="1")
+    time.sleep(3)
+
+    result = roll(soak="4", pause_at="1", say=lines.append)
+
+    assert result["rollout"]["phase"] == "paused"
+    assert any(re.search(r"for 4 s, of which [2-4] s before this task, by what the pods say", line) for line in lines), lines
+
+
+def test_what_has_happened_while_nobody_watched_makes_it_begin_anew(namespace, make):
+    """The pod that was killed runs again, and is ready; a client killed at the end goes on there."""
+    roll, lines = make("ReplicationController"), []
+    killed_in_its_soak(roll, soak="2")
+    time.sleep(1)
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 1))
+    pod = new_pods(namespace)[0]
+    restarts(namespace, pod, now)
+
+    result = roll(soak="2", say=lines.append)
+
+    assert result["rollout"]["phase"] == "complete"
+    assert any(line.startswith("watched: ") and "before this task" not in line for line in lines), lines
+
+
+def test_another_update_in_a_soak_is_told_and_left_alone(namespace, make):
+    roll = make("Deployment")
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v3"}]}}}}
+    say = during(namespace, lambda namespace, pod: namespace.patch_deployment(image))
+
+    with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3"):
+        roll(soak=LONG, say=say)
+
+
+def test_without_sight_of_pods_nothing_is_begun(namespace):
+    before = namespace.make_primary(SIZE)
+    change_role(namespace, without("list", "pods"), "list", "pods")
+
+    for task in (namespace.roll, namespace.check):
+        with pytest.raises(RolloutError) as error:
+            task(image="myimage:v2", soak="1", next_name="foo-v2")
+        assert "not allowed: list on pods" in error.value.why and "docs/permissions.md" in error.value.next_command
+    assert namespace.rc() == before

@@ -1,0 +1,381 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""For how long new pods are watched, in one task and over several; and what a mark that somebody has forged makes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from builders import BACK, SUCCESSOR, UPDATE, rc
+from clusters import Cluster
+from forged import KEYS
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+
+SOAK = 60
+PAUSED = dataclasses.replace(UPDATE, soak=SOAK, pause_at=Size(1))
+WHOLE = dataclasses.replace(UPDATE, soak=SOAK)
+
+
+class Killed(BaseException):
+    """The client dies here."""
+
+
+class Watched(Cluster):
+    """One whose pods can be watched: all of them, as ready as their controller says, since a time that a test may change."""
+
+    def __init__(self, *items):
+        super().__init__(*items)
+        self.clock.now = 1_000_000.0
+        self.lines, self.events = [], []
+        #: By name of a pod, what it shows otherwise; and since when it is there.
+        self.shows, self.since = {}, {}
+        self.is_seen = True
+        #: How new pods have been since somebody last looked.
+        self.meanwhile = []
+        #: What happens at a time, once.
+        self.at = []
+
+    def server_time(self):
+        return self.clock.now
+
+    def warnings(self):
+        return self.events
+
+    def objects(self, resource):
+        return None if resource == "pods" and not self.is_seen else super().objects(resource)
+
+    def watched_pods(self, controller):
+        if not self.is_seen:
+            return None
+        pods = (self.pod(controller, number) for number in range(controller.current))
+        meanwhile: list = []
+        if controller.name == SUCCESSOR:
+            meanwhile, self.meanwhile = self.meanwhile, []
+        return [*meanwhile, *(pod for pod in pods if pod)]
+
+    def pod(self, controller, number):
+        name = f"{controller.name}-{number}"
+        since = rfc3339(self.since.setdefault(name, self.clock.now))
+        shown = {"restarts": 0, "ready": "True", "uid": f"uid of {name}", "since": since, "created": since, "reason": "",
+                 **self.shows.get(name, {})}
+        return shown["uid"] and {
+            "metadata": {"name": name, "uid": shown["uid"], "creationTimestamp": shown["created"], "labels": {}},
+            "spec": {"containers": [{"name": "web"}]},
+            "status": {"phase": "Running", "conditions": [
+                {"type": "Ready", "status": shown["ready"], "reason": shown["reason"], "lastTransitionTime": shown["since"]}],
+                "containerStatuses": [{"name": "web", "restartCount": shown["restarts"], "ready": True, "state": {
+                    "running": {"startedAt": shown["since"]}}}]}}
+
+    def wait(self, seconds):
+        heard = super().wait(seconds)
+        while self.at and self.at[0][0] <= self.clock.now:
+            self.at.pop(0)[1]()
+        return heard
+
+    def run(self, request=WHOLE, **more):
+        return super().run(request, say=lambda line: self.lines.append((self.clock.now, line)), **more)
+
+    def runs_for(self, request=WHOLE):
+        began = self.clock.now
+        result = self.run(request)
+        return self.clock.now - began, result
+
+    def after(self, seconds, act):
+        """Let something happen after as many seconds from now on."""
+        self.at.append((self.clock.now + seconds, act))
+
+    def changes(self, number=0, **shows):
+        return lambda: self.shows.__setitem__(f"{SUCCESSOR}-{number}", shows)
+
+    def killed(self, seconds, request=WHOLE):
+        """A task whose client dies after as many seconds."""
+        def die():
+            raise Killed
+
+        self.after(seconds, die)
+        with pytest.raises(Killed):
+            self.run(request)
+
+    def told(self, word):
+        return [line for _now, line in self.lines if line.startswith(word)]
+
+    @property
+    def marks_written(self):
+        return sum(operation["path"].endswith("~1soak") for _now, write in self.writes if hasattr(write, "operations")
+                   for operation in write.operations if operation["op"] == "add")
+
+
+@pytest.mark.parametrize("request_, phase, written", [(PAUSED, "paused", 2), (WHOLE, "complete", 1)])
+def test_it_lasts_as_long_as_it_says_and_writes_once_when_it_begins(request_, phase, written):
+    cluster = Watched(rc())
+
+    seconds, result = cluster.runs_for(request_)
+
+    assert SOAK <= seconds < SOAK + 5 and result["rollout"]["phase"] == phase
+    assert cluster.marks_written == written  # at a pause, what it has come to goes with the pause
+    assert 5 <= len(cluster.told("watching: ")) <= 10 and len(cluster.told("watched: ")) == 1
+    size = 1 if request_ is PAUSED else 3
+    assert cluster.told("watching: ")[0] == f"watching: {SUCCESSOR} {size} new, 6 of 60 s"
+    assert f"annotate foo: watching {size} new pod{'s' if size > 1 else ''} for 60 s" in [line for _now, line in cluster.lines]
+    left = cluster.cluster.items["foo"]["metadata"]["annotations"]
+    assert (marks.SOAK in left) == (request_ is PAUSED)
+
+
+def test_a_pause_that_has_been_watched_is_not_watched_again_and_nothing_is_written():
+    cluster = Watched(rc())
+    cluster.run(PAUSED)
+    writes = len(cluster.writes)
+    cluster.changes(restarts=1, since=rfc3339(cluster.clock.now))()
+
+    seconds, result = cluster.runs_for(PAUSED)
+
+    assert (seconds, result["changed"], len(cluster.writes)) == (0, False, writes) and "already paused" in result["msg"]
+
+
+@pytest.mark.parametrize("again, least", [
+    (dataclasses.replace(PAUSED, soak=2 * SOAK), SOAK), (dataclasses.replace(PAUSED, pause_at=Size(2)), SOAK)],
+    ids=["for longer", "with more pods"])
+def test_what_has_not_been_watched_yet_is(again, least):
+    cluster = Watched(rc())
+    cluster.run(PAUSED)
+
+    seconds, result = cluster.runs_for(again)
+
+    assert least <= seconds < least + 5 and result["rollout"]["phase"] == "paused"
+    assert not cluster.runs_for(again)[1]["changed"]
+
+
+def test_a_pause_of_before_is_watched_when_that_is_asked_for():
+    cluster = Watched(rc())
+    cluster.run(dataclasses.replace(PAUSED, soak=0))
+    assert marks.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
+    cluster.clock.sleep(1000)
+
+    seconds, result = cluster.runs_for(PAUSED)
+
+    assert SOAK <= seconds < SOAK + 2 and [step["action"] for step in result["steps"]] == ["annotate", "annotate"]
+    assert not cluster.runs_for(PAUSED)[1]["changed"]
+
+
+def test_a_new_pod_that_came_after_it_had_passed_is_watched():
+    cluster = Watched(rc())
+    cluster.run(PAUSED)
+    cluster.changes(uid="another", created=rfc3339(cluster.clock.now))()
+
+    assert SOAK - 2 <= cluster.runs_for(PAUSED)[0] < SOAK + 2
+
+
+# Killed
+
+
+@pytest.mark.parametrize("request_", [PAUSED, WHOLE], ids=["at a pause", "before the end"])
+@pytest.mark.parametrize("away", [0, 10, 1000])
+def test_the_time_counts_in_which_nothing_has_happened(request_, away):
+    cluster = Watched(rc())
+    cluster.killed(20, request_)
+    cluster.clock.sleep(away + 0.1)
+
+    seconds, result = cluster.runs_for(request_)
+
+    left = max(0, SOAK - 20 - away)
+    assert left - 2 <= seconds <= left + 3 and result["rollout"]["phase"] != "progressing"
+    assert "before this task, by what the pods say themselves" in cluster.told("watched: ")[0]
+
+
+@pytest.mark.parametrize("happens", [
+    lambda cluster, now: cluster.changes(restarts=1, since=now),
+    lambda cluster, now: cluster.changes(since=now),
+    lambda cluster, now: cluster.changes(uid="another", created=now),
+    lambda cluster, now: lambda: cluster.events.append({
+        "metadata": {"uid": "e"}, "involvedObject": {"uid": f"uid of {SUCCESSOR}-0"}, "lastTimestamp": now}),
+], ids=["a restart", "a while in which it was not ready", "another pod", "a warning"])
+def test_from_what_has_happened_while_nobody_watched_it_begins_anew(happens):
+    cluster = Watched(rc())
+    cluster.killed(20)
+    cluster.clock.sleep(1000)
+    happens(cluster, rfc3339(cluster.clock.now))()
+    cluster.clock.sleep(10)
+
+    seconds, result = cluster.runs_for()
+
+    assert SOAK - 10 <= seconds <= SOAK - 10 + 3 and result["rollout"]["phase"] == "complete"
+
+
+def test_a_soak_that_has_failed_begins_anew():
+    cluster = Watched(rc())
+    cluster.after(30, lambda: cluster.changes(restarts=1, since=rfc3339(cluster.clock.now))())
+    assert "27 of 60 s had passed" in cluster.refusal(WHOLE).why or cluster.lines
+
+    seconds, result = cluster.runs_for()
+
+    assert SOAK <= seconds <= SOAK + 3 and result["rollout"]["phase"] == "complete"
+
+
+# What happens
+
+
+@pytest.mark.parametrize("request_", [PAUSED, WHOLE], ids=["at a pause", "before the end"])
+@pytest.mark.parametrize("shows, kind", [
+    ({"restarts": 1}, "crash"), ({"ready": "False", "reason": "ContainersNotReady"}, "unready"),
+    ({"since": "2026-01-01T00:00:00Z"}, "unready"), ({"uid": ""}, "gone")])
+def test_what_happens_to_a_new_pod_ends_it(request_, shows, kind):
+    cluster = Watched(rc())
+    cluster.after(30, cluster.changes(**shows))
+
+    error = cluster.refusal(request_)
+
+    assert error.what == "the new pods have not passed the soak" and error.where == "ReplicationController default/foo"
+    assert [cause["kind"] for cause in error.causes] == [kind] and f"pod {SUCCESSOR}-0" in error.why
+    assert "of 60 s had passed" in error.why
+    assert error.next_command.endswith("'name=foo image=myimage:v2'\nor:\nansible localhost -m baton.kubernetes.rolling_update "
+                                       "-a 'name=foo state=rolled_back'")
+
+
+def test_what_was_over_before_anybody_looked_ends_it_too():
+    """Within a second, for which the time of the condition is the same."""
+    cluster = Watched(rc())
+
+    def flickers():
+        cluster.changes(ready="False", reason="ContainersNotReady")()
+        it = cluster.controllers()[SUCCESSOR]
+        cluster.meanwhile = [cluster.pod(it, 0)]
+        cluster.shows.clear()
+
+    cluster.after(30, flickers)
+
+    assert [cause["reason"] for cause in cluster.refusal(WHOLE).causes] == ["ContainersNotReady"]
+
+
+def test_it_is_rolled_back_where_that_is_asked_for():
+    cluster = Watched(rc())
+    cluster.after(30, cluster.changes(restarts=1))
+
+    error = cluster.refusal(dataclasses.replace(WHOLE, rolls_back=True))
+
+    assert error.what.startswith("the new pods have not passed the soak; foo is rolled back to myimage:v1")
+    assert list(cluster.cluster.items) == ["foo"] and marks.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
+
+
+def test_what_happens_to_an_old_pod_does_not():
+    cluster = Watched(rc())
+    cluster.after(30, lambda: cluster.shows.__setitem__("foo-0", {"restarts": 1, "uid": "another"}))
+
+    assert cluster.runs_for(PAUSED)[1]["rollout"]["phase"] == "paused"
+
+
+def test_warnings_about_new_pods_end_it_and_as_many_about_old_ones_do_not():
+    for about, fails in ((["new"], True), (["new", "old"], False)):
+        cluster = Watched(rc())
+        names = {"new": f"uid of {SUCCESSOR}-0", "old": "uid of foo-0"}
+        events = [{"metadata": {"uid": each}, "involvedObject": {"uid": names[each]}, "reason": "Unhealthy", "count": 2}
+                  for each in about for _old in range(1)]
+        # Two old pods are left: what is one of each on average must be told of both.
+        events += [{**events[-1], "metadata": {"uid": "b"}, "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
+        cluster.after(30, lambda cluster=cluster, events=events: cluster.events.extend(events))
+        if fails:
+            assert cluster.refusal(PAUSED).causes[0]["kind"] == "warnings"
+        else:
+            assert cluster.runs_for(PAUSED)[1]["rollout"]["phase"] == "paused"
+
+
+def test_what_takes_longer_than_the_whole_task_may_ends_it():
+    cluster = Watched(rc())
+
+    assert cluster.refusal(dataclasses.replace(WHOLE, soak=600, timeout=100)).what == "not finished within 100 s"
+
+
+def test_a_soak_is_no_lack_of_progress():
+    cluster = Watched(rc())
+
+    seconds, result = cluster.runs_for(dataclasses.replace(WHOLE, progress_deadline=10))
+
+    assert seconds >= SOAK and result["rollout"]["phase"] == "complete"
+
+
+def test_a_rollback_is_not_watched():
+    cluster = Watched(rc())
+    cluster.run(PAUSED)
+
+    seconds, result = cluster.runs_for(dataclasses.replace(BACK, soak=SOAK))
+
+    assert seconds < 5 and result["changed"] and marks.SOAK not in cluster.cluster.items["foo"]["metadata"]["annotations"]
+
+
+def test_where_pods_may_not_be_seen_nothing_is_begun():
+    cluster = Watched(rc())
+    cluster.is_seen = False
+
+    assert "its pods cannot be listed" in cluster.refusal(WHOLE).what and cluster.writes == []
+    assert cluster.run(UPDATE)["changed"]
+
+
+# Forged
+
+MARK = Soak("0123", 0.0)
+
+
+def with_mark(cluster, text):
+    cluster.patch("foo", "/metadata/annotations/baton.kubernetes~1soak", text)
+
+
+def truth(cluster):
+    """A mark that is as true as one can make it: of the right template, since ever, and passed."""
+    mark = json.loads(cluster.cluster.items["foo"]["metadata"]["annotations"][marks.SOAK])
+    return {**mark, "began": "1970-01-01T00:00:00Z", "passed": 1, "seconds": 10**6}
+
+
+def test_a_mark_that_says_that_all_has_passed_is_believed_no_more_than_the_pods_say():
+    """They have been ready for 20 seconds. Each field of such a mark may be anything else as well."""
+    cluster = Watched(rc())
+    cluster.killed(20, PAUSED)
+    with_mark(cluster, json.dumps(truth(cluster)))
+
+    seconds, _result = cluster.runs_for(PAUSED)
+
+    assert SOAK - 25 <= seconds <= SOAK - 15
+
+
+def test_nor_where_it_is_paused_without_having_been_watched():
+    cluster = Watched(rc())
+    cluster.killed(20, PAUSED)
+    with_mark(cluster, json.dumps(truth(cluster)))
+    cluster.patch("foo", "/metadata/annotations/baton.kubernetes~1paused", "1")
+
+    seconds, _result = cluster.runs_for(PAUSED)
+
+    assert SOAK - 25 <= seconds <= SOAK - 15
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(KEYS[marks.SOAK]), st.booleans())
+def test_whatever_somebody_has_written_no_soak_is_skipped_and_none_ends_with_a_traceback(text, is_paused):
+    cluster = Watched(rc())
+    request = dataclasses.replace(PAUSED if is_paused else WHOLE, soak=10)
+    cluster.killed(1, request)
+    with_mark(cluster, text)
+
+    try:
+        seconds, _result = cluster.runs_for(request)
+    except RolloutError:
+        return
+
+    assert 10 - 3 <= seconds <= 10 + 5
+
+
+def test_one_from_the_future_is_none():
+    cluster = Watched(rc())
+    cluster.killed(1, PAUSED)
+    with_mark(cluster, json.dumps({**truth(cluster), "began": "2999-01-01T00:00:00Z", "passed": None}))
+
+    assert SOAK - 5 <= cluster.runs_for(PAUSED)[0] <= SOAK + 5
+    assert "2999" not in cluster.cluster.items["foo"]["metadata"]["annotations"][marks.SOAK]

@@ -20,20 +20,21 @@ import tempfile
 import threading
 import time
 import typing as t
+import urllib.parse
 import urllib.request
 from pathlib import Path
 
 from workspace import cache, locked
 
-#: Seconds between two scrapes, and a window that has some of them.
-SCRAPES, WINDOW = 0.2, "2s"
+#: A time in which there are some scrapes.
+WINDOW = "1s"
 #: Requests a second of each pod.
 RATE = 100
 #: Seconds in which a request is answered at most, by buckets.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 CONFIG = """\
-global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
+global: {{scrape_interval: 100ms, scrape_timeout: 100ms}}
 scrape_configs:
   - {{job_name: pods, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}
 """
@@ -103,7 +104,28 @@ class Pods(http.server.ThreadingHTTPServer):
         names = {(namespace, pod["metadata"]["name"]): VERSIONS[pod["spec"]["containers"][0]["image"]] for pod in pods}
         others = {key: value for key, value in self.shown.items() if key[0] != namespace}
         now = time.monotonic()
-        self.shown = others | {key: (version, self.shown.get(key, (version, now))[1]) for key, version in names.items()}
+        # A pod of a StatefulSet comes back under its name, and counts from 0 again.
+        known = {key: value for key, value in self.shown.items() if value[0] == names.get(key)}
+        self.shown = others | {key: known.get(key, (version, now)) for key, version in names.items()}
+
+    @contextlib.contextmanager
+    def following(self, namespace: t.Any) -> t.Iterator[None]:
+        """Show the pods of a namespace as they come and go, while the block runs."""
+        is_over = threading.Event()
+
+        def follow() -> None:
+            while not is_over.wait(0.1):
+                with contextlib.suppress(Exception):  # an API server that is busy
+                    self.show(namespace.name, namespace.pods())
+
+        thread = threading.Thread(target=follow, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+            self.show(namespace.name, [])
 
     def text(self) -> str:
         lines = []
@@ -151,21 +173,25 @@ class Prometheus(t.NamedTuple):
 
 
 @contextlib.contextmanager
-def up(binary: str) -> t.Iterator[Prometheus]:
-    """Run a Prometheus that scrapes what Pods says."""
+def up(binary: str, certificate: str = "", key: str = "", user: str = "", password_hash: str = "") -> t.Iterator[Prometheus]:
+    """Run a Prometheus that scrapes what Pods says; with a certificate it speaks TLS, and wants the password (bcrypt)."""
     with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as folder, serving(Pods()) as pods:
         Path(folder, "config.yml").write_text(CONFIG.format(port=pods.server_address[1]), encoding="utf-8")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         log = Path(folder, "log")
+        if certificate:
+            web = {"tls_server_config": {"cert_file": certificate, "key_file": key}, "basic_auth_users": {user: password_hash}}
+            Path(folder, "web.yml").write_text(json.dumps(web), encoding="utf-8")
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [binary, f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data", "--log.level=warn",
-                 f"--web.listen-address=127.0.0.1:{port}"], stdout=output, stderr=output, env={"PATH": os.environ["PATH"]})
+                 f"--web.listen-address=127.0.0.1:{port}", *([f"--web.config.file={folder}/web.yml"] if certificate else [])],
+                stdout=output, stderr=output, env={"PATH": os.environ["PATH"]})
         try:
-            it = Prometheus(f"http://127.0.0.1:{port}", pods)
+            it = Prometheus(f"http{'s' if certificate else ''}://127.0.0.1:{port}", pods)
             end = time.monotonic() + 60
-            while not _has_scraped(it):
+            while not (_listens(port) if certificate else _has_scraped(it)):
                 assert process.poll() is None and time.monotonic() < end, log.read_text(encoding="utf-8")
                 time.sleep(0.1)
             yield it
@@ -177,6 +203,12 @@ def up(binary: str) -> t.Iterator[Prometheus]:
 def _has_scraped(it: Prometheus) -> bool:
     with contextlib.suppress(OSError):
         return bool(it.ask("up == 1"))
+    return False
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
     return False
 
 

@@ -123,7 +123,7 @@ class Prometheus:
         if status == 200 and text(answer, "status") == "success":
             with contextlib.suppress(ValueError):
                 return self._number(query, mapping(answer, "data"))
-        raise RolloutError(f"{self.server} does not respond like Prometheus (status {status})", why=_said(data),
+        raise RolloutError(f"{self.server} does not respond like Prometheus", why=f"status {status}: {_said(data)}",
                            next_command="check prometheus_url, below which there has to be /api/v1/query")
 
     def _number(self, query: str, data: Json) -> Reading:

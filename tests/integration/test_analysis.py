@@ -96,7 +96,8 @@ def test_a_good_version_passes_each_time_and_bad_ones_are_caught(namespace, show
         shown()
         bad = analyzed({**SUCCESS, "min_samples": RATE}, LATENCY, count=3)
         assert bad["failed"] and bad["outcome"] == "failed"
-        assert bad["failure"]["what"] == f"the analysis has failed: {name}"
+        (reason,) = (each["reason"] for each in bad["measurements"] if each["metric"] == name)
+        assert bad["failure"]["what"] == f"the analysis has failed: {name}: {reason}"
         assert bad["failure"]["next_command"].startswith("ansible localhost -m baton.kubernetes.rolling_update -a ")
         assert [each["outcome"] for each in bad["metrics"]] == ["failed" if each == name else "passed"
                                                                 for each in ("success_rate", "latency")]
@@ -118,6 +119,7 @@ ASKED = {
     "no data, which is taken as 0": ([{**NO_DATA, "on_empty": "zero"}], "failed", "success_rate: 0 is less than 0.99 (min)"),
     "too few": ([{**SUCCESS, "min_samples": 10_000}], "inconclusive", "samples of the new pods, fewer than 10000 (min_samples)"),
     "enough": ([{**SUCCESS, "min_samples": RATE}], "passed", ""),
+    "a dollar": ([{**SUCCESS, "errors": "5..$", "min": 1}], "failed", "success_rate: 0.99"),
     "NaN": ([query('sum(up{pod=~"$pods"} or vector(0)) / 0')], "inconclusive", "query: NaN for the new pods"),
     "Inf": ([query('sum(up{pod=~"$pods"} or vector(1)) / 0')], "failed", "query: +Inf is more than 1 (max)"),
     "several series": ([query('queue_length{pod=~"$new_pods"}')], None, "the query comes to 2 numbers"),
@@ -215,7 +217,7 @@ def test_ad_hoc_with_a_line_for_each_measurement_in_check_mode_too(namespace, sh
 
     assert run.returncode == 0, run.stdout + run.stderr
     lines = [line for line in run.stderr.splitlines() if line.startswith("localhost | ")]
-    assert lines[0] == "localhost | analyze foo: 2 new pods, 2 old ones; 2 measurements, 0.3 s apart"
+    assert lines[0] == "localhost | analyze foo: 2 new and 2 old pods; 2 measurements, 0.3 s apart"
     assert [line.partition(": ")[0] for line in lines[1:]] == [f"localhost | measure foo {number}/2" for number in (1, 2)]
     assert re.fullmatch(r"success_rate 0\.99\d*, old 0\.99\d*: passed", lines[1].partition(": ")[2])
     assert '"outcome": "passed"' in run.stdout and "s3cret" not in (run.stdout + run.stderr).replace(json.dumps(arguments), "")
@@ -243,7 +245,7 @@ def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(namespace
     told = playbooks.told
     assert versions(namespace) == (4, 0) and namespace.rc()["spec"] == before["spec"] and told["outcome"] == "rolled_back"
     assert told["message"].startswith("The check rollout_analysis has failed at stage 25% of foo: ")
-    assert "the analysis has failed: success_rate" in output.partition("Fail, and say why")[2]
+    assert "the analysis has failed: success_rate: 0.9" in output.partition("Fail, and say why")[2]
     ((stage),) = told["stages"]
     assert [check["outcome"] for check in stage["checks"]] == ["failed"] and "is less than" in stage["checks"][0]["message"]
     assert "s3cret" not in output

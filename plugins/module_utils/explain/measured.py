@@ -31,7 +31,7 @@ class Subject(t.NamedTuple):
 def beginning(name: str, analysis: Analysis, subject: Subject) -> str:
     times = f"{analysis.count} measurements, {analysis.interval:g} s apart" if analysis.count > 1 else "one measurement"
     delay = f", the first one in {analysis.initial_delay:g} s" if analysis.initial_delay else ""
-    return f"analyze {name}: {len(subject.new)} new pods, {len(subject.old)} old ones; {times}{delay}"
+    return f"analyze {name}: {len(subject.new)} new and {len(subject.old)} old pods; {times}{delay}"
 
 
 def line(name: str, analysis: Analysis, it: Measurement) -> str:
@@ -70,17 +70,22 @@ def error(analysis: Analysis, measured: t.Sequence[Measurement], subject: Subjec
     """For an analysis that has failed, or is inconclusive."""
     outcomes = {metric.name: of_metric(_outcomes(metric, measured), analysis) for metric in analysis.metrics}
     outcome = of_all(outcomes.values())
-    names = [name for name, each in outcomes.items() if each is outcome]
-    shown = [it for name in names for it in [each for each in measured if each.metric == name and each.outcome is not Outcome.PASSED
-                                             and (outcome is not Outcome.FAILED or each.outcome is outcome)][-MOST_REASONS:]]
-    why = "\n".join(_told(it, analysis) for it in shown)
+    shown = {name: _of_interest(name, outcome, measured) for name, each in outcomes.items() if each is outcome}
+    what = "; ".join(f"{name}: {each[-1].reason}" for name, each in shown.items())
+    why = "\n".join(_told(it, analysis) for each in shown.values() for it in each) if analysis.count > 1 else ""
     rollback = subject.rollback_command.splitlines() if subject.rollback_command else []
     if outcome is Outcome.FAILED:
-        return RolloutError(f"the analysis has failed: {', '.join(names)}", where=subject.where, why=why,
+        return RolloutError(f"the analysis has failed: {what}", where=subject.where, why=why,
                             next_command=[*rollback, *(["or, to measure again:"] if rollback else []), "run the same task again"])
-    return RolloutError(f"the analysis is inconclusive: {', '.join(names)}", where=subject.where, why=why, next_command=[
+    return RolloutError(f"the analysis is inconclusive: {what}", where=subject.where, why=why, next_command=[
         "see that the new pods get requests and that Prometheus scrapes them, and run the same task again",
         *(["or:", *rollback] if rollback else [])])
+
+
+def _of_interest(name: str, outcome: Outcome, measured: t.Sequence[Measurement]) -> list[Measurement]:
+    """The last ones that explain the outcome of a metric: one that is inconclusive may be so for those that have failed."""
+    own = [each for each in measured if each.metric == name and each.outcome is not Outcome.PASSED]
+    return ([each for each in own if each.outcome is outcome] or own)[-MOST_REASONS:]
 
 
 def _told(it: Measurement, analysis: Analysis) -> str:

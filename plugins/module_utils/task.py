@@ -176,6 +176,7 @@ def _analysis(params: Json) -> Json:
 
 def _subject(flow: Flow, wish: Request, gateway: KubernetesGateway) -> Subject:
     """The pods of an update in progress; without one, all pods of the controller are new. Raises RolloutError."""
+    wish = dataclasses.replace(wish, name=_primary(gateway.controllers(), wish.name))
     seen = flow.find(wish, gateway)
     if not (seen.primary or seen.successor):
         raise NoSuchController(f"there is no such {wish.kind}", where=wish.where)
@@ -219,7 +220,7 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
     if not shown:
         there = gateway.names(params["label_selectors"]) if params.get("label_selectors") else controllers
         shown = [name for name, it in controllers.items() if name in there and not (it.owner and it.kind.is_made_by_others)]
-    names = sorted({(each in controllers and controllers[each].primary(controllers)) or each for each in shown})
+    names = sorted({_primary(controllers, each) for each in shown})
     kept = _kept(flow, wish, gateway, controllers.get(names[0]) if params["name"] and names else None)
     rollouts = []
     for each in names:
@@ -234,6 +235,11 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
             rollouts.append({"name": each, "kind": str(wish.kind), **report.rollout(standing), "resume_command": resume,
                              "rollback_command": rollback, "history": report.history(past), **pods})
     return rollouts
+
+
+def _primary(controllers: t.Mapping[str, Controller], name: str) -> str:
+    """The name that the user knows a controller by: of a successor, the one that it is the successor of."""
+    return (name in controllers and controllers[name].primary(controllers)) or name
 
 
 def _kept(flow: Flow, wish: Request, gateway: KubernetesGateway, only: Controller | None) -> dict[str, list[Json]]:

@@ -230,10 +230,11 @@ def queries(monkeypatch):
 @pytest.mark.parametrize("items, new, old", [
     ([old(2), new(1)], {f"{SUCCESSOR}-0"}, {"foo-0", "foo-1"}), ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
     ids=["an update", "none"])
-def test_an_analysis_finds_the_pods_of_either_side(cluster, queries, monkeypatch, items, new, old):
+@pytest.mark.parametrize("name", ["foo", SUCCESSOR])
+def test_an_analysis_finds_the_pods_of_either_side(cluster, queries, name, items, new, old):
     gateways = cluster(*items, of=Measured)
 
-    result = task.analysis(analysis())
+    result = task.analysis(analysis(name=name if old else "foo"))
 
     assert (set(result["new_pods"]), set(result["old_pods"])) == (new, old) and result["outcome"] == "passed"
     assert queries == [f"(?:{'|'.join(sorted(side))})" for side in (new, old) if side]

@@ -39,6 +39,8 @@ ARGUMENT_SPEC: Json = dict(
 
 #: Bytes of an answer that are read: a number, its labels and what has gone wrong need no more.
 MOST_BYTES = 2**20
+#: Of one answer.
+MOST_WARNINGS = 3
 #: Seconds between two tries.
 BACKOFF = (0.2, 1.0)
 _PREFIX = "prometheus_"
@@ -122,7 +124,8 @@ class Prometheus:
                                next_command=f"correct the query: {_short(query)}")
         if status == 200 and text(answer, "status") == "success":
             with contextlib.suppress(ValueError):
-                return self._number(query, mapping(answer, "data"))
+                warnings = tuple(f"Prometheus warns: {told(str(each))}" for each in values(answer, "warnings")[:MOST_WARNINGS])
+                return self._number(query, mapping(answer, "data"))._replace(warnings=warnings)
         raise RolloutError(f"{self.server} does not respond like Prometheus", why=f"status {status}: {_said(data)}",
                            next_command="check prometheus_url, below which there has to be /api/v1/query")
 

@@ -37,7 +37,7 @@ class OnEmpty(Word):
     """What an answer of Prometheus without a number means."""
 
     INCONCLUSIVE = "inconclusive"
-    PASS = "pass"  # no secret
+    PASS = "pass"
     FAIL = "fail"
     ZERO = "zero"
 

@@ -32,6 +32,8 @@ class Reading(t.NamedTuple):
     why: str = ""
     #: It has answered, so that on_empty is for it.
     is_answer: bool = True
+    #: What it warns of, such as of data that is not whole.
+    warnings: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +44,10 @@ class Readings:
     old: Reading | None = None
     new_samples: Reading | None = None
     old_samples: Reading | None = None
+
+    def all(self) -> list[Reading]:
+        """Those that were asked for."""
+        return [each for each in (self.new, self.old, self.new_samples, self.old_samples) if each]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,6 +19,8 @@ from .clock import Clock
 
 #: Pods of either kind that one query names; of more of them, as many are taken from all over the list.
 MOST_PODS = 500
+#: Of one task.
+MOST_WARNINGS = 10
 #: Seconds between two looks whether the task should end.
 TURN = 0.2
 
@@ -30,7 +32,7 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
     """Measure until the outcome is clear. Raises RolloutError, with the measurements so far, where it has not passed."""
     measured: list[Measurement] = []
     subject = look()
-    warnings = _left_out(subject)
+    warnings = dict.fromkeys(_left_out(subject))
     say(told.beginning(name, analysis, subject))
     due = clock.monotonic() + analysis.initial_delay
     for number in range(1, analysis.count + 1):
@@ -42,13 +44,14 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
                                next_command="pause the update where there are some (pause_at), and run the same task again")
         for metric in analysis.metrics:
             readings = _read(metric, _values(namespace, analysis, subject), subject, ask)
+            warnings |= dict.fromkeys(each for reading in readings.all() for each in reading.warnings)
             outcome, reason = judge(metric, readings, analysis.passes_without_old)
             measured.append(Measurement(metric.name, number, clock.stamp(), outcome, reason, readings))
             say(told.line(name, analysis, measured[-1]))
         if any(is_decided([each.outcome for each in measured if each.metric == metric.name], analysis)
                for metric in analysis.metrics):
             break
-    result = {**told.result(analysis, measured, subject), "warnings": warnings}
+    result = {**told.result(analysis, measured, subject), "warnings": list(warnings)[:MOST_WARNINGS]}
     outcome = of_all(of_metric([each.outcome for each in measured if each.metric == metric.name], analysis)
                      for metric in analysis.metrics)
     if outcome is Outcome.PASSED or (outcome is Outcome.INCONCLUSIVE and analysis.passes_inconclusive):

@@ -108,6 +108,16 @@ def test_answers(server, content, reading):
     assert client(server.url).ask(QUERY) == reading
 
 
+def test_what_it_warns_of_is_kept(server):
+    """As Thanos does when one of its stores does not answer."""
+    server.answers.append(answer({"status": "success", "data": {"resultType": "scalar", "result": [1, "5"]},
+                                  "warnings": ["no store\n", 5, "x", "y"]}))
+
+    reading = client(server.url).ask(QUERY)
+
+    assert reading.value == 5 and reading.warnings == ("Prometheus warns: no store", "Prometheus warns: 5", "Prometheus warns: x")
+
+
 HTML = answer(b"<html><title>Log in</title></html>")
 ELSE = "{url} does not respond like Prometheus"
 #: What waiting does not cure.

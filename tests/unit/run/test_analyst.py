@@ -157,6 +157,12 @@ def test_of_many_pods_some_from_all_over_are_asked_for():
     assert len(result["new_pods"]) == 1200
 
 
+def test_what_prometheus_warns_of_is_told_once():
+    run = Run({"errors": [Reading(0.5, warnings=(f"{number // 3}",)) for number in range(60)]}, ERRORS, count=20)
+
+    assert run.result()["warnings"] == [str(number) for number in range(10)]
+
+
 def test_it_ends_when_it_is_told_to():
     run = Run({"errors": 1}, ERRORS, count=3, stop=lambda: "SIGTERM" if run.clock.monotonic() > 10 else "")
 

@@ -305,6 +305,10 @@ outcome:
   returned: if something was measured
   type: str
   choices: [passed, failed, inconclusive]
+name:
+  description: Name of the controller.
+  returned: if something was measured
+  type: str
 metrics:
   description: Each metric, and how many of its measurements came to what.
   returned: if something was measured

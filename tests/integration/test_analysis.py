@@ -234,7 +234,7 @@ def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(namespace
     analysis |= {"prometheus_url": prometheus.url.replace("://", "://me:s3cret@"), "window": WINDOW, "initial_delay": 1.4,
                  "count": 2, "interval": 0.2}
     tells = {f"image_bump_{when}_tasks": ["tell.yml"] for when in ("failure", "after")}
-    role |= {"image_bump_namespace": namespace.name, **tells}
+    role |= {"image_bump_namespace": namespace.name, "image_bump_report": "rollout.html", **tells}
 
     def run(image, succeeds):
         playbooks.write("play.yml", [{**play, "roles": [{**role, "image_bump_image": image}]}])
@@ -248,6 +248,9 @@ def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(namespace
     assert "the analysis has failed: success_rate: 0.9" in output.partition("Fail, and say why")[2]
     ((stage),) = told["stages"]
     assert [check["outcome"] for check in stage["checks"]] == ["failed"] and "is less than" in stage["checks"][0]["message"]
+    assert [each["outcome"] for each in stage["checks"][0]["measured"]["measurements"]] == ["failed", "passed"]
+    page = (playbooks.folder / "rollout.html").read_text()
+    assert "<h3>success_rate of foo</h3>" in page and 'class="dot-bad"' in page
     assert "s3cret" not in output
 
     output = run("myimage:v2", succeeds=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import time
 import typing as t
@@ -148,7 +149,7 @@ class Prometheus:
         if len(value) != 2 or not isinstance(value[1], str):
             raise ValueError("no sample")
         number = float(value[1])
-        return Reading(None, "NaN") if number != number else Reading(number)
+        return Reading(None, "NaN") if math.isnan(number) else Reading(number)
 
 
 def secrets(params: t.Mapping[str, t.Any]) -> set[str]:

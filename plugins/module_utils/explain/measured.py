@@ -40,11 +40,12 @@ def line(name: str, analysis: Analysis, it: Measurement) -> str:
     return f"measure {name} {it.number}/{analysis.count}: {_values(it)}: {it.outcome}{reason}"
 
 
-def result(analysis: Analysis, measured: t.Sequence[Measurement], subject: Subject) -> Json:
+def result(name: str, analysis: Analysis, measured: t.Sequence[Measurement], subject: Subject) -> Json:
     """What a task returns of it, apart from msg."""
     outcomes = {metric.name: _outcomes(metric, measured) for metric in analysis.metrics}
     return {
         "changed": False,
+        "name": name,
         "outcome": str(of_all(of_metric(each, analysis) for each in outcomes.values())),
         "metrics": [{"name": metric.name, "outcome": str(of_metric(outcomes[metric.name], analysis)), "query": metric.query,
                      "thresholds": dict(metric.thresholds),

@@ -51,7 +51,7 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
         if any(is_decided([each.outcome for each in measured if each.metric == metric.name], analysis)
                for metric in analysis.metrics):
             break
-    result = {**told.result(analysis, measured, subject), "warnings": list(warnings)[:MOST_WARNINGS]}
+    result = {**told.result(name, analysis, measured, subject), "warnings": list(warnings)[:MOST_WARNINGS]}
     outcome = of_all(of_metric([each.outcome for each in measured if each.metric == metric.name], analysis)
                      for metric in analysis.metrics)
     if outcome is Outcome.PASSED or (outcome is Outcome.INCONCLUSIVE and analysis.passes_inconclusive):

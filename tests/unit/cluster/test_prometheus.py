@@ -119,6 +119,7 @@ def test_what_it_warns_of_is_kept(server):
 
 
 HTML = answer(b"<html><title>Log in</title></html>")
+HISTOGRAM = {"metric": {}, "histogram": [1, {}]}
 ELSE = "{url} does not respond like Prometheus"
 #: What waiting does not cure.
 REFUSED = {
@@ -131,9 +132,7 @@ REFUSED = {
     "no result": (answer({"status": "success"}), "the query comes to a nothing, and not to a number", ""),
     "no value": (answer({"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}}]}}),
                  ELSE, None),
-    "a histogram": (answer({"status": "success", "data": {"resultType": "vector", "result": [
-        {"metric": {}, "histogram": [1, {}]}]}}),
-                    ELSE, None),
+    "a histogram": (answer({"status": "success", "data": {"resultType": "vector", "result": [HISTOGRAM]}}), ELSE, None),
     "no number": (vector("many"), ELSE, None),
     "several": (vector("1", "2", "3", "4"), "the query comes to 4 numbers, and only one can be measured",
                 "the first ones have the labels pod=p0; pod=p1; pod=p2"),

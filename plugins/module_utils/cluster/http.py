@@ -261,10 +261,11 @@ class Http:
         raise TooLarge(f"there are more than {MOST_OBJECTS} objects at {path}")
 
 
-def whole(answer: t.Any, most: int, seconds: float = WHOLE_TIMEOUT) -> bytes | None:
+def whole(answer: t.Any, most: int, seconds: float = 0) -> bytes | None:
     """The content of an answer, None where it is longer than that. Raises what urllib3 does, and TimeoutError."""
     read = getattr(answer, "read1", answer.read)  # read1 has what has come, and does not wait for more; urllib3 1 lacks it
     parts: list[bytes] = []
+    seconds = seconds or WHOLE_TIMEOUT
     end = time.monotonic() + seconds
     try:
         while part := read(65536):

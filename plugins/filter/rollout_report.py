@@ -11,8 +11,8 @@ version_added: 0.1.0
 description:
   - Renders a self-contained page from the results of M(baton.kubernetes.rolling_update), in the form in which the role
     P(baton.kubernetes.image_bump#role) collects them.
-  - The chart of the controllers' sizes is drawn with the Python package C(drawsvg). Without it, the page only has the figures, and
-    says so.
+  - The charts of the controllers' sizes, and of what analyses have measured, are drawn with the Python package C(drawsvg). Without
+    it, the page only has the figures, and says so.
   - All text is HTML-escaped, including what comes from the cluster. M(ansible.builtin.template) does not do that, even if the
     template asks for Jinja2's C(autoescape).
 author:
@@ -26,6 +26,8 @@ options:
       - What to report, as a dictionary with the keys C(name), C(namespace), C(image), C(outcome), C(message), C(started),
         C(ended), C(user), C(host), C(stages) and C(results). Anything missing is shown as not known.
       - C(stages) is a list of dictionaries with the keys C(stage), C(started), C(ended), C(outcome) and C(checks).
+      - Each check has C(file), C(outcome), C(message) and C(at), and if it was an analysis, C(name), C(metrics) and C(measurements)
+        of its result as C(measured).
       - C(results) is a list of results of M(baton.kubernetes.rolling_update), in the order in which they were returned.
     type: dict
     required: true
@@ -58,7 +60,8 @@ import jinja2
 import markupsafe
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import rollouts, sizes_chart
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import objects
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import curves, rollouts, sizes_chart
 
 #: What the role image_bump writes.
 TEMPLATE = pathlib.Path(__file__).parents[2] / "roles" / "image_bump" / "templates" / "report.html.j2"
@@ -74,7 +77,8 @@ def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
     except jinja2.TemplateError as error:
         raise AnsibleFilterError(f"rollout_report cannot use the template {template}: {error}") from error
     return page.render(data=data, report=rollouts.Report(data), picture=picture, describe=sizes_chart.describe,
-                       is_drawn=sizes_chart.is_possible())
+                       is_drawn=sizes_chart.is_possible(), curves=curves.of_stages(objects(data, "stages")),
+                       picture_of_curve=picture_of_curve)
 
 
 @functools.cache
@@ -82,13 +86,18 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
     """Ansible's own templating ignores autoescape, and a message from a pod may hold whatever its owner likes."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True,
                                      lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"day": day, "time": time, "took": took}
+    environment.filters |= {"day": day, "time": time, "took": took, "told": curves.told}
     return environment
 
 
 def picture(rollout: rollouts.Rollout, width: int, height: int, name: str) -> markupsafe.Markup:
     """The only part of the page that is not escaped by the template: drawsvg has done it."""
     return markupsafe.Markup(sizes_chart.draw(rollout, width, height, name))
+
+
+def picture_of_curve(curve: curves.Curve, width: int, height: int, name: str) -> markupsafe.Markup:
+    """The same of what was measured."""
+    return markupsafe.Markup(curves.draw(curve, width, height, name))
 
 
 def day(at: datetime.datetime | None) -> str:

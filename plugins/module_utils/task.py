@@ -15,11 +15,13 @@ import typing as t
 
 from ansible.module_utils.common.parameters import remove_values
 
-from .cluster import connection, secrets
+from .cluster import connection, prometheus, secrets
 from .cluster.kubernetes import KubernetesGateway
 from .explain import report
+from .explain.measured import Subject
 from .flows.choice import choose
 from .flows.flow import Flow, Standing
+from .model import analysis as analyses
 from .model import options
 from .model.errors import NoSuchController, RolloutError
 from .model.fields import Json, each_text, visible
@@ -29,15 +31,16 @@ from .model.observed import Controller
 from .model.options import request_from
 from .model.request import Request
 from .model.template import labels_of
-from .run import driver, fleet
+from .run import analyst, driver, fleet
 from .run.caller import Caller
 from .run.clock import Clock
 
-#: The options of the modules rolling_update and rolling_update_info.
+#: The options of the modules rolling_update, rolling_update_info and rollout_analysis.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option] for option in ("name", "names", "label_selectors", "namespace", "kind", "kinds")},
     pods=dict(type="bool", default=False))
+ANALYSIS_OPTIONS: Json = connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC | analyses.ARGUMENT_SPEC
 
 
 def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable[[str], None]) -> Json | None:
@@ -55,7 +58,7 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
         return None
     kept = {key: value for key, value in result.items() if isinstance(value, bool)}  # as AnsibleModule has it
     # Each text of the cluster is told as data where it comes in. This is for those that are taken as they are, as templates.
-    shown = each_text(remove_values(result, connection.secrets(params)), lambda text: visible(text, but="\n\t")) | kept
+    shown = each_text(remove_values(result, _secrets(params)), lambda text: visible(text, but="\n\t")) | kept
     for warning in shown.pop("warnings", ()):
         warn(warning)
     return t.cast(Json, shown)
@@ -63,7 +66,7 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
 
 def invocation(params: Json) -> Json:
     """What a result tells of the options that the task was given, without any secret."""
-    return t.cast(Json, remove_values({"module_args": secrets.shown(params)}, connection.secrets(params)))
+    return t.cast(Json, remove_values({"module_args": secrets.shown(params)}, _secrets(params)))
 
 
 def _not_installed(missing: ImportError) -> RolloutError:
@@ -77,9 +80,14 @@ def _not_installed(missing: ImportError) -> RolloutError:
 
 def end(module: t.Any, work: t.Callable[[Json], Json | None]) -> None:
     """The end of a module (an AnsibleModule): its answer, and nothing secret in what AnsibleModule adds to it."""
-    module.no_log_values = connection.secrets(module.params)  # of a kubeconfig, Ansible has taken each word for a secret
+    module.no_log_values = _secrets(module.params)  # of a kubeconfig, Ansible has taken each word for a secret
     result = t.cast(Json, answer(work, module.params, module.warn))
     (module.fail_json if result.get("failed") else module.exit_json)(**result, invocation=invocation(module.params))
+
+
+def _secrets(params: Json) -> set[str]:
+    """What no result may show."""
+    return connection.secrets(params) | prometheus.secrets(params)
 
 
 def update(params: Json, check_mode: bool = False, diff: bool = False, only_look: bool = False) -> Json | None:
@@ -151,6 +159,41 @@ def _info(params: Json) -> list[Json]:
         return _rollouts(flow, wish, gateway, params)
 
 
+def analysis(params: Json) -> Json:
+    """Carry out the task of the module rollout_analysis. Raises RolloutError."""
+    try:
+        return _analysis(params)
+    except NoSuchController:
+        if (kind := _only_kind(params)) is None:
+            raise
+        return _analysis({**params, "kind": kind})
+
+
+def _analysis(params: Json) -> Json:
+    # What is wrong is said before anything is asked.
+    asked, source, wish = analyses.analysis_from(params), prometheus.Prometheus(params), _look_only(params)
+    flow = choose(wish)
+    with contextlib.closing(_gateway(params, wish, flow)) as gateway, Caller() as it:
+        return analyst.run(wish.name, wish.namespace, asked, lambda: _subject(flow, wish, gateway), source.ask, Clock(), it.say,
+                           it.reason_to_stop)
+
+
+def _subject(flow: Flow, wish: Request, gateway: KubernetesGateway) -> Subject:
+    """The pods of an update in progress; without one, all pods of the controller are new. Raises RolloutError."""
+    wish = dataclasses.replace(wish, name=_primary(gateway.controllers(), wish.name))
+    seen = flow.find(wish, gateway)
+    if not (seen.primary or seen.successor):
+        raise NoSuchController(f"there is no such {wish.kind}", where=wish.where)
+    standing = flow.standing(wish, seen)
+    found: dict[bool, list[str]] = {True: [], False: []}
+    for it, labels in standing.holders:
+        for pod in gateway.live_pods(it.selector):
+            if pod.owner == it.uid:
+                is_new = standing.phase == "complete" or (labels is not None and labels.items() <= pod.labels.items())
+                found[is_new].append(pod.name)
+    return Subject(wish.where, tuple(sorted(found[True])), tuple(sorted(found[False])), flow.commands(wish, seen)[1])
+
+
 def _look_only(params: Json) -> Request:
     """A request that changes nothing, for what is named or for all."""
     return request_from({"name": params.get("name") or "any", "namespace": params.get("namespace"), "kind": params.get("kind"),
@@ -181,7 +224,7 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
     if not shown:
         there = gateway.names(params["label_selectors"]) if params.get("label_selectors") else controllers
         shown = [name for name, it in controllers.items() if name in there and not (it.owner and it.kind.is_made_by_others)]
-    names = sorted({(each in controllers and controllers[each].primary(controllers)) or each for each in shown})
+    names = sorted({_primary(controllers, each) for each in shown})
     kept = _kept(flow, wish, gateway, controllers.get(names[0]) if params["name"] and names else None)
     rollouts = []
     for each in names:
@@ -196,6 +239,11 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
             rollouts.append({"name": each, "kind": str(wish.kind), **report.rollout(standing), "resume_command": resume,
                              "rollback_command": rollback, "history": report.history(past), **pods})
     return rollouts
+
+
+def _primary(controllers: t.Mapping[str, Controller], name: str) -> str:
+    """The name that the user knows a controller by: of a successor, the one that it is the successor of."""
+    return (name in controllers and controllers[name].primary(controllers)) or name
 
 
 def _kept(flow: Flow, wish: Request, gateway: KubernetesGateway, only: Controller | None) -> dict[str, list[Json]]:

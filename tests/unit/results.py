@@ -58,3 +58,17 @@ def size(second: int, replicas: int, successor: tuple[int, int] | None = None, p
 
 def at(second: int) -> str:
     return f"2026-11-21T10:00:{second:02}.000Z"
+
+
+def analysis(name: str = "shop", begin: int = 0, outcome: str = "passed") -> Json:
+    """A check that has measured two metrics twice; of the second, the last measurement has the outcome."""
+    def one(metric: str, number: int, **given: t.Any) -> Json:
+        return {"metric": metric, "number": number, "at": f"2026-11-21T10:00:{begin + number:02}Z", "outcome": "passed",
+                "reason": "", "new": 0.999, "old": 0.998, "samples": None, **given}
+
+    return {"file": "rollout_analysis", "outcome": outcome, "message": "measured", "at": "2026-11-21T10:00:04Z", "measured": {
+        "name": name,
+        "metrics": [{"name": "success_rate", "thresholds": {"min": 0.99, "max_decrease": 0.001}},
+                    {"name": "latency", "thresholds": {"max_ratio_to_old": 1.5, "max": 0.5}}],
+        "measurements": [one("success_rate", 1), one("latency", 1, new=0.1, old=0.2), one("success_rate", 2, new=None, old=None),
+                         one("latency", 2, new=0.4, old=0.2, outcome=outcome, reason="0.4 is more than 0.3")]}}

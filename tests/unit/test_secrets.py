@@ -19,11 +19,12 @@ from kubernetes.config import kube_config
 from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import ARGUMENT_SPEC
-from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info
+from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info, rollout_analysis
 
 pytestmark = pytest.mark.usefixtures("handlers")
 
 TOKEN = "s3cret-and-not-to-be-told"
+PASSWORD = "Prometheus-s0wn"
 NAMES = list(ways("http://x", None, TOKEN, lambda name, content: name, proxy="proxy"))
 
 
@@ -73,7 +74,8 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
     options = {**way.options, **wrong.get(failure, {})}
     asked, told = Asked(monkeypatch, capsys), []
 
-    for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {})):
+    metrics = {"prometheus_url": f"http://me:{PASSWORD}@127.0.0.1:1", "metrics": [{"min": 1}]}
+    for module, wish in ((rolling_update, {"image": "x:1"}), (rolling_update_info, {}), (rollout_analysis, metrics)):
         result = asked.module(module, name="foo", **wish, **options)
         told += [result, asked.invocation]
         assert result["failed"] and "Traceback" not in json.dumps(result)
@@ -85,7 +87,7 @@ def test_no_failure_tells_a_secret(name, failure, refusing, logged, monkeypatch,
     elif failure != "an option that is none" and way.is_wrong and "anonymous" not in way.is_wrong:
         assert any(each in told[0]["msg"] for each in way.is_wrong.split("|")), told[0]["msg"]
     text = json.dumps([*told, logged], default=str) + "".join(capsys.readouterr())
-    for secret in (*way.secrets, *way.arguments):
+    for secret in (*way.secrets, *way.arguments, PASSWORD):
         assert secret not in text and json.dumps(secret)[1:-1] not in text
     assert logged or failure == "an option that is none"
 

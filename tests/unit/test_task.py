@@ -26,6 +26,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import opti
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import Reading
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update_info
 
 pytestmark = pytest.mark.usefixtures("handlers")
@@ -49,11 +51,11 @@ class Gateway(Cluster):
 @pytest.fixture
 def cluster(monkeypatch):
     """Put a cluster with these controllers in the place of a real one, and return its gateway."""
-    def make(*items):
+    def make(*items, of=Gateway):
         gateways = []
 
         def gateway(params, wish, flow, watches_pods=True):
-            gateways.append(Gateway(wish.namespace, *items))
+            gateways.append(of(wish.namespace, *items))
             return gateways[-1]
 
         monkeypatch.setattr(task, "_gateway", gateway)
@@ -197,6 +199,72 @@ def test_no_text_of_the_cluster_reaches_a_terminal_as_it_is(cluster):
     assert result["diff"]["before"]["template"]["spec"]["containers"][0]["command"] == [r"\x1b[2J\x9b31m\u202e" + "\n"]
     template = gateways[0].cluster.controllers()["foo"].template
     assert template["spec"]["containers"][0]["command"] == [f"{HOSTILE}\n"]
+
+
+# An analysis
+
+
+class Measured(Gateway):
+    """Each controller has a pod for each replica, which has its labels."""
+
+    def live_pods(self, selector):
+        return tuple(Pod(f"{it.name}-{number}", "", dict(selector), it.uid) for it in self.controllers().values()
+                     if it.selector == selector for number in range(it.replicas))
+
+
+def analysis(**given):
+    of_metrics = task.ANALYSIS_OPTIONS["metrics"]["options"]
+    metrics = [{option: spec.get("default") for option, spec in of_metrics.items()} | {"min": 1, "query": "$pods"}]
+    defaults = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}
+    return {**defaults, "name": "foo", "prometheus_url": "http://x", "metrics": metrics, **given}
+
+
+@pytest.fixture
+def queries(monkeypatch):
+    """What Prometheus is asked for; it answers each time that it is so."""
+    asked = []
+    monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query: asked.append(query) or Reading(1.0))
+    return asked
+
+
+@pytest.mark.parametrize("items, new, old", [
+    ([old(2), new(1)], {f"{SUCCESSOR}-0"}, {"foo-0", "foo-1"}), ([rc(replicas=2), rc("other")], {"foo-0", "foo-1"}, set())],
+    ids=["an update", "none"])
+@pytest.mark.parametrize("name", ["foo", SUCCESSOR])
+def test_an_analysis_finds_the_pods_of_either_side(cluster, queries, name, items, new, old):
+    gateways = cluster(*items, of=Measured)
+
+    result = task.analysis(analysis(name=name if old else "foo"))
+
+    assert (set(result["new_pods"]), set(result["old_pods"])) == (new, old) and result["outcome"] == "passed"
+    assert queries == [f"(?:{'|'.join(sorted(side))})" for side in (new, old) if side]
+    assert not gateways[0].tries and gateways[0].is_closed
+
+
+def test_an_analysis_of_nobody(cluster, queries):
+    gateways = cluster(rc("other"), of=Measured)
+
+    with pytest.raises(RolloutError, match="there is no such ReplicationController"):
+        task.analysis(analysis())
+    assert not queries and all(gateway.is_closed for gateway in gateways)
+
+
+def test_the_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(cluster, queries, monkeypatch):
+    cluster(rc("other"), of=Measured)
+    monkeypatch.setattr(Gateway, "others", lambda self, name: ["DaemonSet"])
+    monkeypatch.setattr(task, "choose", lambda request: choose(dataclasses.replace(request, kind=Kind.REPLICATION_CONTROLLER)))
+
+    with pytest.raises(RolloutError, match="there is no such DaemonSet"):
+        task.analysis(analysis())
+
+
+def test_what_is_wrong_with_an_analysis_is_said_before_the_cluster_is_asked(cluster):
+    gateways = cluster(rc(), of=Measured)
+
+    for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"name": "Foo"}):
+        with pytest.raises(RolloutError):
+            task.analysis(analysis(**wrong))
+    assert gateways == []
 
 
 # Whoever asks

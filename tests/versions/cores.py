@@ -42,7 +42,7 @@ TESTS = {
 #: The examples of README, one after the other.
 README = {"README, Use it": ["test_documentation.py::test_a_command", "test_documentation.py::test_a_playbook"]}
 #: What ansible-doc knows, by its type.
-DOCUMENTED = {"module": ["rolling_update", "rolling_update_info"], "role": ["image_bump", "rollback"],
+DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"], "role": ["image_bump", "rollback"],
               "filter": ["rollout_report"], "lookup": ["rollout_options"]}
 
 

@@ -213,19 +213,19 @@ class Http:
                 method, self.connection.server + path, body=None if body is None else _encoded(body), headers=headers,
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False,
                 preload_content=False)
-            data = _whole(answer, most or MOST_BYTES)
+            data = whole(answer, most or MOST_BYTES)
         except urllib3.exceptions.LocationValueError as error:
-            raise RolloutError(f"{self.connection.server} is not a valid API server address", why=_brief(error)) from error
+            raise RolloutError(f"{self.connection.server} is not a valid API server address", why=brief(error)) from error
         except urllib3.exceptions.SSLError as error:
-            raise RolloutError(f"the certificate of {self.connection.server} is not accepted", why=_brief(error),
+            raise RolloutError(f"the certificate of {self.connection.server} is not accepted", why=brief(error),
                                next_command="give ca_cert, or check validate_certs") from error
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError,
                 urllib3.exceptions.ProxyError) as error:
-            raise Unreachable(_brief(error), was_sent=False) from error
+            raise Unreachable(brief(error), was_sent=False) from error
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unreachable(_brief(error), was_sent=True) from error
+            raise Unreachable(brief(error), was_sent=True) from error
         except ValueError as error:
-            raise RolloutError(f"{self.connection.server} is not a valid API server address", why=_brief(error)) from error
+            raise RolloutError(f"{self.connection.server} is not a valid API server address", why=brief(error)) from error
         if data is None:
             raise TooLarge(f"the answer to {method} {path.partition('?')[0]} has more than {most or MOST_BYTES} bytes",
                            where=self.connection.server)
@@ -261,11 +261,12 @@ class Http:
         raise TooLarge(f"there are more than {MOST_OBJECTS} objects at {path}")
 
 
-def _whole(answer: t.Any, most: int) -> bytes | None:
+def whole(answer: t.Any, most: int, seconds: float = 0) -> bytes | None:
     """The content of an answer, None where it is longer than that. Raises what urllib3 does, and TimeoutError."""
     read = getattr(answer, "read1", answer.read)  # read1 has what has come, and does not wait for more; urllib3 1 lacks it
     parts: list[bytes] = []
-    end = time.monotonic() + WHOLE_TIMEOUT
+    seconds = seconds or WHOLE_TIMEOUT
+    end = time.monotonic() + seconds
     try:
         while part := read(65536):
             most -= len(part)
@@ -273,7 +274,7 @@ def _whole(answer: t.Any, most: int) -> bytes | None:
             if most < 0:
                 return None
             if time.monotonic() > end:
-                raise TimeoutError(f"the answer is not complete after {WHOLE_TIMEOUT:g} s")
+                raise TimeoutError(f"the answer is not complete after {seconds:g} s")
         return b"".join(parts)
     finally:
         if most < 0 or time.monotonic() > end:
@@ -324,7 +325,7 @@ def _retry_after(headers: t.Any) -> float:
     return min(float(value), LONGEST_RETRY_AFTER) if value.isdigit() else 0.0
 
 
-def _brief(error: BaseException) -> str:
+def brief(error: BaseException) -> str:
     """The innermost reason: urllib3 wraps it in the address of a Python object."""
     while isinstance(reason := getattr(error, "reason", None), BaseException):
         error = reason

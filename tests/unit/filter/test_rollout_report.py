@@ -11,7 +11,7 @@ from pathlib import Path
 import html5lib
 import pytest
 from ansible.errors import AnsibleFilterError
-from results import failed, paused, updated
+from results import analysis, failed, paused, updated
 
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import sizes_chart
@@ -30,6 +30,7 @@ DATA = {
     "results": [paused(), updated(begin=10)],
 }
 FLEET = {"name": "app", "outcome": "failed", "results": [{"results": [updated("app-1"), failed("app-2")]}]}
+MEASURED = DATA | {"stages": [{"stage": "10%", "outcome": "failed", "checks": [analysis(), analysis(begin=10, outcome="failed")]}]}
 FAILED = DATA | {"outcome": "failed", "results": [failed()]}
 
 
@@ -78,6 +79,18 @@ def test_it_tells_why_it_failed():
         assert words in said
 
 
+def test_it_tells_what_was_measured():
+    tree = page(MEASURED)
+
+    rows = [text(row) for row in tables(tree)["latency of shop, each time it was measured"].iter(f"{HTML}tr")]
+    assert rows[1:3] == ["10:00:01 0.1 0.2 passed", "10:00:02 0.4 0.2 passed 0.4 is more than 0.3"]
+    assert rows[4] == "10:00:12 0.4 0.2 failed 0.4 is more than 0.3"
+    assert "4 measurements in 11 s: 1 failed." in text(tree) and "4 measurements in 11 s: all passed." in text(tree)
+    titles = [text(each.find(".//{http://www.w3.org/2000/svg}title")) for each in tree.iter() if each.get("role") == "img"]
+    assert titles.count("latency of shop: new pods against old ones over time. 4 measurements in 11 s: 1 failed.") == 2
+    assert "Measurements" not in text(page(DATA))
+
+
 def test_it_tells_of_a_fleet_in_a_table_and_in_sections():
     tree = page(FLEET)
 
@@ -86,7 +99,7 @@ def test_it_tells_of_a_fleet_in_a_table_and_in_sections():
     assert {link[1:] for link in links} == {each.get("id") for each in tree.iter(f"{HTML}h2")} - {"controllers"}
 
 
-@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, {}], ids=["update", "fleet", "failure", "nothing"])
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, {}], ids=["update", "fleet", "failure", "analysis", "nothing"])
 def test_it_is_readable_without_eyes_and_without_a_network(data):
     tree = page(data)
 
@@ -109,7 +122,7 @@ def poisoned(item):
     return item + ATTACK if isinstance(item, str) else item
 
 
-@pytest.mark.parametrize("data", [DATA, FLEET, FAILED], ids=["update", "fleet", "failure"])
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED], ids=["update", "fleet", "failure", "analysis"])
 def test_whatever_comes_from_the_cluster_is_text(data):
     tree, harmless = page(poisoned(data)), page(data)
 
@@ -131,7 +144,7 @@ def without_each(item):
             yield {**item, key: changed} if isinstance(item, dict) else [*item[:key], changed, *item[key + 1:]]
 
 
-@pytest.mark.parametrize("data", [DATA, FLEET, FAILED], ids=["update", "fleet", "failure"])
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED], ids=["update", "fleet", "failure", "analysis"])
 def test_a_piece_that_is_missing_or_odd_is_no_trouble(data):
     """An interrupted run, another version of the module."""
     for number, changed in enumerate(without_each(data)):

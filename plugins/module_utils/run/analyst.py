@@ -1,0 +1,104 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The loop of an analysis: whose pods are there, ask for each metric, decide, wait. Writes nothing anywhere."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ..explain import measured as told
+from ..explain.measured import Subject
+from ..model import queries
+from ..model.analysis import Analysis, Metric
+from ..model.errors import RolloutError
+from ..model.fields import Json
+from ..model.verdicts import Measurement, Outcome, Reading, Readings, is_decided, judge, of_all, of_metric
+from .clock import Clock
+
+#: Pods of either kind that one query names; of more of them, as many are taken from all over the list.
+MOST_PODS = 500
+#: Of one task.
+MOST_WARNINGS = 10
+#: Seconds between two looks whether the task should end.
+TURN = 0.2
+
+Ask: t.TypeAlias = "t.Callable[[str], Reading]"
+
+
+def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subject], ask: Ask, clock: Clock,
+        say: t.Callable[[str], None], stop: t.Callable[[], str]) -> Json:
+    """Measure until the outcome is clear. Raises RolloutError, with the measurements so far, where it has not passed."""
+    measured: list[Measurement] = []
+    subject = look()
+    warnings = dict.fromkeys(_left_out(subject))
+    say(told.beginning(name, analysis, subject))
+    due = clock.monotonic() + analysis.initial_delay
+    for number in range(1, analysis.count + 1):
+        _wait(due, subject, clock, stop)
+        due = clock.monotonic() + analysis.interval
+        subject = look()
+        if not subject.new:
+            raise RolloutError("there are no new pods to measure", where=subject.where,
+                               next_command="pause the update where there are some (pause_at), and run the same task again")
+        for metric in analysis.metrics:
+            readings = _read(metric, _values(namespace, analysis, subject), subject, ask)
+            warnings |= dict.fromkeys(each for reading in readings.all() for each in reading.warnings)
+            outcome, reason = judge(metric, readings, analysis.passes_without_old)
+            measured.append(Measurement(metric.name, number, clock.stamp(), outcome, reason, readings))
+            say(told.line(name, analysis, measured[-1]))
+        if any(is_decided([each.outcome for each in measured if each.metric == metric.name], analysis)
+               for metric in analysis.metrics):
+            break
+    result = {**told.result(name, analysis, measured, subject), "warnings": list(warnings)[:MOST_WARNINGS]}
+    outcome = of_all(of_metric([each.outcome for each in measured if each.metric == metric.name], analysis)
+                     for metric in analysis.metrics)
+    if outcome is Outcome.PASSED or (outcome is Outcome.INCONCLUSIVE and analysis.passes_inconclusive):
+        return {**result, "msg": told.message(name, analysis, measured)}
+    error = told.error(analysis, measured, subject)
+    error.progress = result
+    raise error
+
+
+def _read(metric: Metric, values: dict[str, dict[str, str]], subject: Subject, ask: Ask) -> Readings:
+    """Raises RolloutError where no other try helps."""
+    if metric.needs_old_pods and not subject.old:
+        return Readings(None)
+
+    def asked(query: str, whose: str) -> Reading:
+        return ask(queries.rendered(query, values[whose]))
+
+    asks_old = bool(subject.old) and metric.is_of_either
+    return Readings(
+        new=asked(metric.query, "new"),
+        old=asked(metric.query, "old") if asks_old else None,
+        new_samples=asked(metric.samples, "new") if metric.samples else None,
+        old_samples=asked(metric.samples, "old") if metric.samples and asks_old and metric.is_relative else None)
+
+
+def _values(namespace: str, analysis: Analysis, subject: Subject) -> dict[str, dict[str, str]]:
+    """What placeholders stand for, where the new pods are asked for, and where the old ones are."""
+    new, old = (queries.alternation(_spread(names)) for names in (subject.new, subject.old))
+    common = {"new_pods": new, "old_pods": old, "namespace": namespace, "window": analysis.window}
+    return {"new": {**common, "pods": new}, "old": {**common, "pods": old}}
+
+
+def _spread(names: t.Sequence[str]) -> list[str]:
+    """At most MOST_PODS of them, from all over the list."""
+    return [names[place * len(names) // MOST_PODS] for place in range(MOST_PODS)] if len(names) > MOST_PODS else list(names)
+
+
+def _left_out(subject: Subject) -> list[str]:
+    return [f"only {MOST_PODS} of the {len(names)} {whose} pods are measured, taken from all over the list"
+            for whose, names in (("new", subject.new), ("old", subject.old)) if len(names) > MOST_PODS]
+
+
+def _wait(until: float, subject: Subject, clock: Clock, stop: t.Callable[[], str]) -> None:
+    """Raises RolloutError where the task should end."""
+    while True:
+        if reason := stop():
+            raise RolloutError(f"stopped ({reason})", where=subject.where, next_command="run the same task again")
+        if (left := until - clock.monotonic()) <= 0:
+            return
+        clock.sleep(min(TURN, left))

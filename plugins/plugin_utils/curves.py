@@ -1,0 +1,167 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What the analyses of a role have measured: new pods against old ones over time, for the report, and its picture. Pure.
+
+Like the rest of what a report is made of, the results may be of a run that was interrupted: what is missing is left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import typing as t
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, objects, text
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import number as written
+
+try:
+    import drawsvg
+except ImportError:  # the page is written without the picture then
+    drawsvg = None
+
+from .rollouts import Json, duration, moment
+
+#: Room around the plot, and at most so many marks on an axis.
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 24, 40
+MARKS = 6
+
+
+class Point(t.NamedTuple):
+    """One measurement; None where there is no number, or no such bound."""
+
+    at: datetime.datetime
+    new: float | None
+    old: float | None
+    outcome: str
+    reason: str
+    #: What the thresholds come to, with what the old pods had then.
+    least: float | None
+    most: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """One metric of one controller, over all stages."""
+
+    controller: str
+    metric: str
+    #: One list for each analysis: between two of them nothing was measured.
+    runs: list[list[Point]]
+
+    @property
+    def points(self) -> list[Point]:
+        return [point for run in self.runs for point in run]
+
+    @property
+    def description(self) -> str:
+        """The picture in words."""
+        points = self.points
+        failed = sum(each.outcome == "failed" for each in points)
+        unknown = sum(each.outcome not in ("failed", "passed") for each in points)
+        took = duration((points[-1].at - points[0].at).total_seconds())
+        words = f"{len(points)} measurements in {took}" if len(points) > 1 else "One measurement"
+        told = [f"{failed} failed" if failed else "", f"{unknown} inconclusive" if unknown else ""]
+        return f"{words}: {', '.join(filter(None, told)) or 'all passed'}."
+
+
+def of_stages(stages: t.Sequence[Json]) -> list[Curve]:
+    """The curves of all checks that were analyses, in the order in which they were begun."""
+    found: dict[tuple[str, str], list[list[Point]]] = {}
+    for check in (each for stage in stages for each in objects(stage, "checks")):
+        measured = mapping(check, "measured")
+        thresholds = {text(each, "name"): mapping(each, "thresholds") for each in objects(measured, "metrics")}
+        runs: dict[str, list[Point]] = {}
+        for each in objects(measured, "measurements"):
+            if at := moment(each.get("at")):
+                name = text(each, "metric")
+                runs.setdefault(name, []).append(_point(each, at, thresholds.get(name, {})))
+        for name, points in runs.items():
+            found.setdefault((text(measured, "name"), name), []).append(sorted(points, key=lambda point: point.at))
+    return [Curve(controller, metric, runs) for (controller, metric), runs in found.items()]
+
+
+def _point(item: Json, at: datetime.datetime, thresholds: Json) -> Point:
+    old = _number(item, "old")
+    given = {name: value for name in thresholds if (value := _number(thresholds, name)) is not None}
+    least = [given[name] for name in ("min",) if name in given]
+    most = [given[name] for name in ("max",) if name in given]
+    if old is not None:
+        least += [given[name] * old for name in ("min_ratio_to_old",) if name in given]
+        least += [old - given[name] for name in ("max_decrease",) if name in given]
+        most += [given[name] * old for name in ("max_ratio_to_old",) if name in given]
+        most += [old + given[name] for name in ("max_increase",) if name in given]
+    return Point(at, _number(item, "new"), old, text(item, "outcome"), text(item, "reason"), max(least, default=None),
+                 min(most, default=None))
+
+
+def _number(item: Json, key: str) -> float | None:
+    value = item.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return value if abs(value) < 1e300 else None  # what is infinite has no place in a picture
+
+
+def draw(curve: Curve, width: int, height: int, name: str) -> str:
+    """An svg element of that size in pixels, to be put into a page where nothing else has an id that begins with the name."""
+    picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes", aria_labelledby=f"{name}-title")
+    picture.append(drawsvg.Title(f"{curve.metric} of {curve.controller}: new pods against old ones over time. {curve.description}",
+                                 id=f"{name}-title"))
+    points = curve.points
+    seconds = (points[-1].at - points[0].at).total_seconds() or 1.0
+    marks = _marks([value for point in points for value in (point.new, point.old, point.least, point.most) if value is not None])
+    right, bottom = width - RIGHT, height - BOTTOM
+
+    def x(at: datetime.datetime) -> float:
+        return round(LEFT + 8 + (right - LEFT - 16) * (at - points[0].at).total_seconds() / seconds, 1)
+
+    def y(value: float) -> float:
+        return round(bottom - (bottom - TOP) * (value - marks[0]) / (marks[-1] - marks[0]), 1)
+
+    for mark in marks:
+        picture.append(drawsvg.Line(LEFT, y(mark), right, y(mark), class_="axis" if mark == marks[0] else "grid"))
+        picture.append(drawsvg.Text(f"{mark:.4g}", None, LEFT - 8, y(mark), class_="number", text_anchor="end", dy="0.35em"))
+    for at, anchor in dict([(points[0].at, "start"), (points[-1].at, "end")][:1 if len(points) == 1 else 2]).items():
+        picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number", text_anchor=anchor))
+    for kind in ("least", "most", "old", "new"):
+        for run in curve.runs:
+            places = [(x(point.at), y(value)) for point in run if (value := getattr(point, kind)) is not None]
+            if len(places) == 1 and kind in ("least", "most"):
+                places = [(places[0][0] - 8, places[0][1]), (places[0][0] + 8, places[0][1])]
+            if len(places) > 1:
+                path = drawsvg.Path(class_=f"line-{kind}").M(*places[0])
+                for place in places[1:]:
+                    path.L(*place)
+                picture.append(path)
+    for point in points:
+        for kind, value, size in (("dot-old", point.old, 2.5), ("dot-new", point.new, 3.5)):
+            if value is not None:
+                is_bad = kind == "dot-new" and point.outcome == "failed"
+                picture.append(drawsvg.Circle(x(point.at), y(value), 5 if is_bad else size, class_="dot-bad" if is_bad else kind))
+    return picture.as_svg(header="")
+
+
+def told(value: float | None) -> str:
+    """A number of a table."""
+    return "–" if value is None else written(value)
+
+
+def _marks(values: t.Sequence[float]) -> list[float]:
+    """Round numbers around all values, evenly spaced.
+
+    >>> _marks([0.95, 0.999, 0.99])
+    [0.95, 0.96, 0.97, 0.98, 0.99, 1.0]
+    >>> _marks([3]), _marks([])
+    ([2.8, 2.9, 3.0, 3.1, 3.2], [0.0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    """
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    if high - low <= 1e-9 * max(abs(low), abs(high)):
+        room = abs(low) / 20 or 0.5
+        low, high = low - room, high + room
+    rough = (high - low) / (MARKS - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{count * step:.12g}") for count in range(first, max(last, first + 1) + 1)]

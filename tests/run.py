@@ -28,6 +28,9 @@ from given import given_kubeconfig  # noqa: E402
 
 BUILD = "python tests/cluster build"  # takes minutes the first time, which molecule and pytest would not show
 
+# A third of a test's time is spent waiting for the cluster, or for Ansible's processes to start.
+WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
+
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
 
 # Two minutes of the integration tests; tests/kind/README.md tells how all of them run there.
@@ -79,7 +82,7 @@ TIERS = {
     "unit": Tier(["pytest -q -n auto --dist worksteal tests/unit"]),
     "sanity": Tier(["bash tests/sanity/run"]),
     "packaging": Tier(["python tests/packaging"]),
-    "integration": Tier([BUILD, "pytest -q -n auto --dist worksteal tests/integration"]),
+    "integration": Tier([BUILD, f"pytest -q {WORKERS} tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration",
                     "env FORGERIES=3000 pytest -q tests/unit/test_forgery.py"]),

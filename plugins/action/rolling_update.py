@@ -15,7 +15,7 @@ from ..plugin_utils.with_progress import ActionWithProgress
 class ActionModule(ActionWithProgress):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
-        params, diff = self.parameters("UPDATE_OPTIONS", task_vars), self._task.diff
+        params, diff = self.parameters("UPDATE", task_vars), self._task.diff
         asks = {"check_mode": True} if self._task.check_mode else {"only_look": True}
         if params and (result := here.answer("update", params, self._loader.get_basedir(), diff=diff, **asks)):
             return result

@@ -15,7 +15,7 @@ from ..plugin_utils.with_secrets import ActionWithSecrets
 class ActionModule(ActionWithSecrets):
     def run(self, tmp: t.Any = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         self.prepare(tmp, task_vars)
-        params = self.parameters("INFO_OPTIONS", task_vars)
+        params = self.parameters("INFO", task_vars)
         if params and (result := here.answer("info", params, self._loader.get_basedir())):
             return result
         return self._execute_module(task_vars=task_vars, wrap_async=self._task.async_val)

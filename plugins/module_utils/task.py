@@ -40,6 +40,7 @@ UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
 INFO_OPTIONS: Json = connection.ARGUMENT_SPEC | dict(
     {option: options.ARGUMENT_SPEC[option] for option in ("name", "names", "label_selectors", "namespace", "kind", "kinds")},
     pods=dict(type="bool", default=False))
+INFO_EXCLUSIVE = [("name", "names", "label_selectors")]
 ANALYSIS_OPTIONS: Json = connection.ARGUMENT_SPEC | prometheus.ARGUMENT_SPEC | analyses.ARGUMENT_SPEC
 
 
@@ -110,7 +111,7 @@ def _update(params: Json, check_mode: bool, diff: bool, only_look: bool) -> Json
     wishes = [request_from({**params, "name": params.get("name") or "any", "kind": kind})
               for kind in (many.kinds if many else [params.get("kind")])]
     with contextlib.ExitStack() as stack:
-        groups = {wish.kind: _group(params, wish, stack, watches_pods=many is None) for wish in wishes}
+        groups = {wish.kind: _group(params, wish, stack, watches_pods=many is None and not only_look) for wish in wishes}
         result = (_roll_many(many, groups, params, check_mode, only_look) if many else
                   _roll(wishes[0], *groups[wishes[0].kind], check_mode, only_look))
     if result and not diff:

@@ -213,7 +213,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import (  # noqa:
 
 def main() -> None:
     module = AnsibleModule(argument_spec=task.INFO_OPTIONS, supports_check_mode=True,
-                           mutually_exclusive=[("name", "names", "label_selectors")])
+                           mutually_exclusive=task.INFO_EXCLUSIVE)
     task.end(module, task.info)
 
 

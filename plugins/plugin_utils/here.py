@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
+import logging
 import os
 import signal
 import traceback
@@ -24,11 +26,13 @@ from ansible.utils.display import Display
 from ..module_utils.model.fields import Json
 
 
-def parameters(options: str, args: t.Any, folder: str) -> Json | None:
-    """Arguments as the module has them, options being a name in module_utils.task; None where it has something to say of them."""
+def parameters(module: str, args: t.Any, folder: str) -> Json | None:
+    """Arguments as a module (as task.py calls it: UPDATE) has them; None where it has something to say of them."""
     try:
         with _in_folder(folder):
-            valid = ArgumentSpecValidator(getattr(_task(), options)).validate(json.loads(json.dumps(args)))
+            exclusive = getattr(_task(), f"{module}_EXCLUSIVE", None)
+            validator = ArgumentSpecValidator(getattr(_task(), f"{module}_OPTIONS"), mutually_exclusive=exclusive)
+            valid = validator.validate(json.loads(json.dumps(args)))
     except Exception as error:  # whatever it is, the module says it better
         Display().vvv(f"left to the module: {error!r}")
         return None
@@ -90,7 +94,8 @@ class Process:
 def _told(function: str, params: Json, more: dict[str, bool]) -> Json | None:
     warnings: list[str] = []
     task = _task()
-    result = task.answer(lambda given: getattr(task, function)(given, **more), params, warnings.append)
+    with _unheard():
+        result = task.answer(lambda given: getattr(task, function)(given, **more), params, warnings.append)
     return result and {**result, "invocation": task.invocation(params), **({"warnings": warnings} if warnings else {})}
 
 
@@ -104,6 +109,22 @@ def _told_whatever_happens(function: str, params: Json, more: dict[str, bool]) -
 def _task() -> t.Any:
     """Loaded when it is needed: it loads most of what the collection has."""
     return importlib.import_module("ansible_collections.baton.kubernetes.plugins.module_utils.task")
+
+
+@contextlib.contextmanager
+def _unheard() -> t.Iterator[None]:
+    """What a library prints or logs goes nowhere, as in a module: nobody would take secrets out of it.
+
+    Ansible's own handler writes all to its log file; and a credential plugin behaves otherwise where it is told of a terminal.
+    """
+    handlers = logging.getLogger().handlers
+    before = handlers[:]
+    handlers[:] = [logging.NullHandler()]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        handlers[:] = before
 
 
 @contextlib.contextmanager

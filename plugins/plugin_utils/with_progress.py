@@ -55,7 +55,7 @@ class ActionWithProgress(ActionWithSecrets):
                 self._task.environment.remove(environment)
 
     def _folder(self) -> str:
-        is_own = self._connection.transport == "local" and not self._task.become
+        is_own = self._connection.transport == "local" and not self._connection.become
         return t.cast(str, C.DEFAULT_LOCAL_TMP) if is_own else SHARED_FOLDER
 
     @contextlib.contextmanager
@@ -65,7 +65,7 @@ class ActionWithProgress(ActionWithSecrets):
         if not path:
             yield result
             return
-        user = str(self.get_become_option("become_user") or "") if self._task.become else ""
+        user = str(self.get_become_option("become_user") or "") if self._connection.become else ""
         source = progress.Here(path, user) if self._connection.transport == "local" else progress.There(self, path, user)
         follower = progress.Follower(source, path.rpartition("/")[2], prefix=str(task_vars.get("inventory_hostname", "")))
         try:

@@ -41,21 +41,23 @@ class ActionWithSecrets(ActionBase):
         kubeconfig = self._task.args.get("kubeconfig")
         if self._connection.transport == "local" and isinstance(kubeconfig, str) and secrets.is_path(kubeconfig):
             self._task.args["kubeconfig"] = self._kubeconfig(kubeconfig.split(os.pathsep))
-        if self._is_known() and not self._task.become:
+        if self._is_known() and not self._connection.become:
             self._connection.set_option("pipelining", True)  # else Ansible writes the options, secrets too, to a file
 
-    def parameters(self, options: str, task_vars: dict[str, t.Any] | None) -> Json | None:
+    def parameters(self, module: str, task_vars: dict[str, t.Any] | None) -> Json | None:
         """The arguments as the module has them, where its code can be run here (see here.py); None leaves everything to it.
 
-        It can where the module would run as this user on this machine, with this Python and this environment.
+        It can where the module would run as this user on this machine, with this Python and this environment. The connection knows
+        whether another user is asked for: by the task, or by the variable ansible_become, of which the task knows nothing.
         """
         known = task_vars or {}
         if delegate := self._task.delegate_to:
             known = known.get("ansible_delegated_vars", {}).get(delegate, {})
-        if (self._connection.transport != "local" or self._task.become or self._task.async_val or any(self._task.environment or ())
-                or self._templar.template(known.get("ansible_python_interpreter")) != sys.executable):
+        connection, interpreter = self._connection, self._templar.template(known.get("ansible_python_interpreter"))
+        if (connection.transport != "local" or connection.become or self._task.async_val or any(self._task.environment or ())
+                or interpreter != sys.executable):
             return None
-        return here.parameters(options, self._task.args, self._loader.get_basedir())
+        return here.parameters(module, self._task.args, self._loader.get_basedir())
 
     def _kubeconfig(self, paths: list[str]) -> str:
         """Where they are, files/ of a role and of the playbook included; of one that is a vault, what is in it.

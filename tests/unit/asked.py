@@ -47,7 +47,7 @@ class Asked:
 
     def here(self, **arguments):
         """The answer in Ansible's own process; None where it is left to the module."""
-        params = here.parameters("UPDATE_OPTIONS", arguments, ".")
+        params = here.parameters("UPDATE", arguments, ".")
         result = here.answer("update", params, ".", diff=False, only_look=True) if params else None
         if result:
             result.pop("invocation")

@@ -6,13 +6,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
+import sys
 import time
 import types
 
 import pytest
 
+from ansible_collections.baton.kubernetes.plugins.action import rolling_update_info
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import here
 
 
@@ -22,7 +25,8 @@ def code(work):
         warn("beware")
         return function(params)
 
-    return types.SimpleNamespace(UPDATE_OPTIONS={"name": {"required": True}, "size": {"type": "int"}}, update=work, answer=answer,
+    return types.SimpleNamespace(UPDATE_OPTIONS={"name": {"required": True}, "size": {"type": "int"}, "other": {}},
+                                 UPDATE_EXCLUSIVE=[("size", "other")], update=work, answer=answer,
                                  invocation=lambda params: {"module_args": sorted(params)})
 
 
@@ -89,10 +93,11 @@ def test_a_wait_that_is_ended_is_noticed(task, tmp_path):
 
 def test_what_the_module_has_something_to_say_about_is_left_to_it(task, tmp_path):
     task(None)
-    assert here.parameters("UPDATE_OPTIONS", {"name": "a", "size": "3"}, str(tmp_path)) == {"name": "a", "size": 3}
-    for args in ({}, {"name": "a", "size": "x"}, {"name": "a", "nonsense": 1}, {"name": object()}):
-        assert here.parameters("UPDATE_OPTIONS", args, str(tmp_path)) is None
-    assert here.parameters("UPDATE_OPTIONS", {"name": "a"}, str(tmp_path / "gone")) is None
+    assert here.parameters("UPDATE", {"name": "a", "size": "3"}, str(tmp_path)) == {"name": "a", "size": 3, "other": None}
+    for args in ({}, {"name": "a", "size": 3, "other": "x"}, {"name": "a", "size": "x"},
+                 {"name": "a", "nonsense": 1}, {"name": object()}):
+        assert here.parameters("UPDATE", args, str(tmp_path)) is None
+    assert here.parameters("UPDATE", {"name": "a"}, str(tmp_path / "gone")) is None
 
 
 def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_path):
@@ -101,3 +106,31 @@ def test_what_only_asks_is_answered_in_this_process_or_by_the_module(task, tmp_p
     told = here.answer("update", {}, str(tmp_path), only_look=True)
     assert told is not None and (told["pid"], told["folder"]) == (os.getpid(), str(tmp_path)) and told["warnings"] == ["beware"]
     assert here.answer("update", {}, str(tmp_path), only_look=False) is None and os.getcwd() == before
+
+
+def test_what_a_library_says_is_not_ansible_s(task, tmp_path, caplog, capsys):
+    """It is not in its log, where nobody has taken secrets out, nor on the terminal; of which a plugin is not told either."""
+    def work(params, only_look):
+        logging.getLogger().error("s3cret")
+        print("s3cret")
+        print("s3cret", file=sys.stderr)
+        return {"interactive": sys.stdout.isatty()}
+
+    task(work)
+    before = logging.getLogger().handlers[:]
+    assert here.answer("update", {}, str(tmp_path), only_look=True)["interactive"] is False
+    assert caplog.text == "" and capsys.readouterr() == ("", "") and logging.getLogger().handlers == before
+
+
+@pytest.mark.parametrize("change, is_here", [
+    ({}, True), ({"transport": "ssh"}, False), ({"become": object()}, False), ({"async_val": 5}, False),
+    ({"environment": [{"A": "b"}]}, False), ({"interpreter": "/usr/bin/other"}, False)])
+def test_only_where_the_module_would_run_as_this_user_with_this_python(monkeypatch, change, is_here):
+    """become is what the connection has of it: the variable ansible_become does not change the task."""
+    wanted = {"transport": "local", "become": None, "async_val": 0, "environment": [], "interpreter": sys.executable, **change}
+    it = rolling_update_info.ActionModule.__new__(rolling_update_info.ActionModule)
+    it._task = types.SimpleNamespace(delegate_to=None, args={"name": "foo"}, **wanted)
+    it._connection = types.SimpleNamespace(**wanted)
+    it._templar, it._loader = types.SimpleNamespace(template=lambda text: text), types.SimpleNamespace(get_basedir=lambda: ".")
+    params = it.parameters("INFO", {"ansible_python_interpreter": wanted["interpreter"]})
+    assert (params is not None) is is_here

@@ -163,6 +163,11 @@ def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
     return hidden.of_options({"api_key": options.get("token"), "host": options.get("url"), **options}, {})
 
 
+def check_address(params: t.Mapping[str, t.Any]) -> None:
+    """Raises RolloutError for an address, or credentials, that no server could be asked with. Nothing is sent, no file is read."""
+    _address(_given(params))
+
+
 def _given(params: t.Mapping[str, t.Any]) -> Json:
     """The options by what comes after their prefix."""
     found = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}

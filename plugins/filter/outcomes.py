@@ -10,7 +10,10 @@ import pathlib
 import typing as t
 
 from ansible.errors import AnsibleFilterError
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import analysis_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import outcomes
 
 Json = dict[str, t.Any]
@@ -55,6 +58,40 @@ def workflow_artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
     return outcomes.artifacts(_dictionary(report), _dictionary(rollouts), page)
 
 
+def refused_analyses(analyses: list[Json]) -> list[str]:
+    """What is required may come of module_defaults, so that only what is given is judged. Files are those of another machine."""
+    found = [_refused(_plain(_dictionary(each))) for each in analyses]
+    return [f"analysis {number}: {said}" for number, said in enumerate(found, 1) if said]
+
+
+def _refused(given: Json) -> str:
+    """Why the module would refuse these options, without any secret, or an empty text."""
+    from ansible_collections.baton.kubernetes.plugins.module_utils import task
+    from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection, prometheus, secrets
+
+    spec = {option: {**of, "required": False} for option, of in task.ANALYSIS_OPTIONS.items()}
+    valid = ArgumentSpecValidator(spec).validate({**given, "name": "any"})
+    params = valid.validated_parameters
+    said = "; ".join(valid.error_messages)
+    try:
+        if not said and params.get("metrics") is not None:
+            analysis_from(params)
+        if not said and params.get("prometheus_url"):
+            prometheus.check_address(params)
+    except RolloutError as error:
+        said = ": ".join(filter(None, [error.what, error.why]))
+    except ImportError:  # where the module runs, there may be more than here
+        return ""
+    return secrets.masked(said, connection.secrets(params) | prometheus.secrets(params))
+
+
+def _plain(value: t.Any) -> t.Any:
+    """Of Ansible's own dictionaries and lists, which evaluate what is in them when asked."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def _dictionary(value: t.Any) -> Json:
     if not isinstance(value, dict):
         raise AnsibleFilterError(f"a dictionary is needed, not a {type(value).__name__}")
@@ -66,4 +103,5 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable]:
         return {each.__name__: each for each in
-                (entries, rollout_summary, replaced_images, rollout_failure, failed_task, lead_elsewhere, workflow_artifacts)}
+                (entries, rollout_summary, replaced_images, rollout_failure, failed_task, lead_elsewhere, workflow_artifacts,
+                 refused_analyses)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import shlex
 import sys
@@ -175,7 +176,8 @@ def _analysis(params: Json) -> Json:
     asked, source, wish = analyses.analysis_from(params), prometheus.Prometheus(params), _look_only(params)
     flow = choose(wish)
     with contextlib.closing(_gateway(params, wish, flow)) as gateway, Caller() as it:
-        return analyst.run(wish.name, wish.namespace, asked, lambda: _subject(flow, wish, gateway), source.ask, Clock(), it.say,
+        ask = functools.partial(source.ask, stop=it.reason_to_stop)
+        return analyst.run(wish.name, wish.namespace, asked, lambda: _subject(flow, wish, gateway), ask, Clock(), it.say,
                            it.reason_to_stop)
 
 
@@ -186,13 +188,14 @@ def _subject(flow: Flow, wish: Request, gateway: KubernetesGateway) -> Subject:
     if not (seen.primary or seen.successor):
         raise NoSuchController(f"there is no such {wish.kind}", where=wish.where)
     standing = flow.standing(wish, seen)
+    in_progress = standing.phase != "complete"
     found: dict[bool, list[str]] = {True: [], False: []}
     for it, labels in standing.holders:
         for pod in gateway.live_pods(it.selector):
             if pod.owner == it.uid:
-                is_new = standing.phase == "complete" or (labels is not None and labels.items() <= pod.labels.items())
+                is_new = not in_progress or (labels is not None and labels.items() <= pod.labels.items())
                 found[is_new].append(pod.name)
-    return Subject(wish.where, tuple(sorted(found[True])), tuple(sorted(found[False])), flow.commands(wish, seen)[1])
+    return Subject(wish.where, tuple(sorted(found[True])), tuple(sorted(found[False])), flow.commands(wish, seen)[1], in_progress)
 
 
 def _look_only(params: Json) -> Request:

@@ -13,7 +13,7 @@ description:
   - The pods are found in the cluster by name, so that no label has to tell versions apart, and nothing has to be installed in the
     cluster.
   - Meant for an update that is paused (O(baton.kubernetes.rolling_update#module:pause_at)). If no update is in progress, all pods
-    of the controller count as new, and there are no old ones.
+    of the controller count as new, and there are no old ones. An update that ends meanwhile fails the task.
   - A threshold that is not kept fails, whatever else is unknown. What is unknown is V(inconclusive), which fails as well, with a
     message of its own, unless O(on_inconclusive=pass).
   - An address, credentials or a query that cannot work fail at once, whatever O(on_inconclusive) is. If Prometheus cannot be
@@ -53,7 +53,8 @@ options:
   prometheus_url:
     description:
       - URL of Prometheus, or of anything else that has its HTTP API, without C(/api/v1/query). Redirects are not followed.
-      - A user name and a password in it count as O(prometheus_username) and O(prometheus_password).
+      - A user name and a password in it count as O(prometheus_username) and O(prometheus_password). Special
+        characters in them must be escaped by C(%).
     type: str
     required: true
   prometheus_token:
@@ -236,7 +237,8 @@ options:
   inconclusive_limit:
     description:
       - How many measurements of a metric may be inconclusive. With one more, the metric is inconclusive, and without
-        O(on_inconclusive=pass) the task fails at once. A metric of which no measurement has passed is inconclusive in any case.
+        O(on_inconclusive=pass) the task fails at once. A metric of which no measurement has passed is inconclusive in any case,
+        or has failed if any of them has.
     type: int
     default: 0
   on_inconclusive:

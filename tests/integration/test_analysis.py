@@ -260,3 +260,34 @@ def test_the_role_analyzes_at_each_stage_and_goes_back_when_that_fails(namespace
         ("25%", ["passed"]), ("100%", ["passed"])]
     assert told["stages"][0]["checks"][0]["message"].startswith("foo has passed the analysis: success_rate 0.99")
     assert "s3cret" not in output and "unsafe" not in output
+
+
+def play_with(namespace, analysis):
+    """A use of the role with the default stages."""
+    return [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": [{
+        "role": "baton.kubernetes.image_bump", "image_bump_name": "foo", "image_bump_namespace": namespace.name,
+        "image_bump_image": "myimage:v2", "image_bump_analysis": [analysis]}]}]
+
+
+def test_the_role_passes_no_version_that_it_has_never_compared(namespace, prometheus, playbooks):
+    """With the default stages there are no old pods by the time of the analysis."""
+    namespace.make_primary(2)
+    analysis = {"prometheus_url": prometheus.url, "window": WINDOW, "initial_delay": 1.4, "metrics": [{"max_decrease": 0.5}]}
+    playbooks.write("play.yml", play_with(namespace, analysis))
+
+    with prometheus.pods.following(namespace):
+        output = playbooks._end(playbooks._start("ansible-playbook", "play.yml"), False)
+
+    assert "the analysis is inconclusive: success_rate: there are no old pods to compare with" in output
+    assert versions(namespace) == (2, 0)
+
+
+@pytest.mark.parametrize("more", [[], ["--check"]], ids=["", "check mode"])
+def test_the_role_refuses_an_analysis_before_anything_is_changed(namespace, playbooks, more):
+    before = namespace.make_primary(2)
+    playbooks.write("play.yml", play_with(namespace, {"prometheus_url": "http://x", "metrics": [{"type": "latency"}]}))
+
+    output = playbooks._end(playbooks._start("ansible-playbook", "play.yml", *more), False)
+
+    assert "image_bump_analysis: analysis 1: metric latency has no threshold" in " ".join(output.split())
+    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]

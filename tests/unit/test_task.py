@@ -222,7 +222,7 @@ def analysis(**given):
 def queries(monkeypatch):
     """What Prometheus is asked for; it answers each time that it is so."""
     asked = []
-    monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query: asked.append(query) or Reading(1.0))
+    monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query, stop: asked.append(query) or Reading(1.0))
     return asked
 
 
@@ -264,6 +264,29 @@ def test_what_is_wrong_with_an_analysis_is_said_before_the_cluster_is_asked(clus
         with pytest.raises(RolloutError):
             task.analysis(analysis(**wrong))
     assert gateways == []
+
+
+@pytest.mark.parametrize("password", ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret://b", "s3cret[b", "s3cret]b", "1/s3cret"])
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_no_part_of_a_password_is_told_of_an_analysis(scheme, password):
+    params = analysis(prometheus_url=f"{scheme}u:{password}@prom:9090")
+
+    result = task.answer(task.analysis, params, pytest.fail)
+
+    assert result["failed"] and "is not a valid address" in result["msg"]
+    assert "s3cret" not in str(result) + str(task.invocation(params))
+
+
+@pytest.mark.parametrize("items, in_progress", [([old(2), new(1)], True), ([rc(replicas=2)], False)])
+def test_an_analysis_knows_whether_an_update_is_in_progress(cluster, queries, monkeypatch, items, in_progress):
+    looks = []
+    subject = task._subject
+    monkeypatch.setattr(task, "_subject", lambda *given: looks.append(subject(*given)) or looks[-1])
+    cluster(*items, of=Measured)
+
+    task.analysis(analysis())
+
+    assert {each.in_progress for each in looks} == {in_progress}
 
 
 # Whoever asks

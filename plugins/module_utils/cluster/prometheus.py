@@ -45,6 +45,8 @@ MOST_WARNINGS = 3
 #: Seconds between two tries.
 BACKOFF = (0.2, 1.0)
 _PREFIX = "prometheus_"
+_LOOKS = ("it must look like http://prometheus.example.com:9090, maybe with a path; in a user name and a password, escape "
+          "/ ? # @ : [ ] by %")
 
 
 class Prometheus:
@@ -72,8 +74,8 @@ class Prometheus:
             cert_reqs="CERT_REQUIRED" if options["validate_certs"] else "CERT_NONE", ca_certs=options.get("ca_cert"),
             cert_file=options.get("client_cert"), key_file=options.get("client_key"))
 
-    def ask(self, query: str) -> Reading:
-        """The number that the query comes to now. Raises RolloutError where no other try helps."""
+    def ask(self, query: str, stop: t.Callable[[], str] = str) -> Reading:
+        """The number that the query comes to now; stop says why not to try again. Raises RolloutError where no other try helps."""
         why = ""
         for pause in (*BACKOFF, 0):
             status, data, why = self._once(query)
@@ -81,6 +83,8 @@ class Prometheus:
                 return self._read(query, status, data)
             if status:
                 why = f"Prometheus at {self.server} answers with status {status}: {_said(data)}"
+            if stop():
+                break
             time.sleep(pause)
         return Reading(None, why, is_answer=False)
 
@@ -88,8 +92,9 @@ class Prometheus:
         """Status and content of the answer to a single try; 0 and why, where there is none. Raises RolloutError."""
         import urllib3
 
+        # Prometheus takes no durations such as 2.5s.
         # In the body of a POST: with the names of many pods, a query is longer than a URL may be.
-        body = urlencode({"query": query, "timeout": f"{self._seconds:g}s"}, errors="replace")
+        body = urlencode({"query": query, "timeout": f"{max(1, math.ceil(self._seconds * 1000))}ms"}, errors="replace")
         timeout = urllib3.Timeout(connect=min(CONNECT_TIMEOUT, self._seconds), read=self._seconds)
         try:
             answer = self._pool.request_encode_url(
@@ -158,6 +163,11 @@ def secrets(params: t.Mapping[str, t.Any]) -> set[str]:
     return hidden.of_options({"api_key": options.get("token"), "host": options.get("url"), **options}, {})
 
 
+def check_address(params: t.Mapping[str, t.Any]) -> None:
+    """Raises RolloutError for an address, or credentials, that no server could be asked with. Nothing is sent, no file is read."""
+    _address(_given(params))
+
+
 def _given(params: t.Mapping[str, t.Any]) -> Json:
     """The options by what comes after their prefix."""
     found = {option[len(_PREFIX):]: params.get(option) for option in ARGUMENT_SPEC}
@@ -172,10 +182,10 @@ def _address(options: Json) -> tuple[str, Json]:
     try:
         parts = urlsplit(options.get("url", "").rstrip("/"))
         _port = parts.port  # raises for what is no number
-    except ValueError as error:
-        raise _no_address(shown, str(error)) from None
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise _no_address(shown, "it must look like http://prometheus.example.com:9090, maybe with a path")
+    except ValueError:  # whose text has part of a password in it that is not escaped
+        raise _no_address(shown, _LOOKS) from None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or "@" in parts.path:
+        raise _no_address(shown, _LOOKS)
     user, password = options.get("username"), options.get("password")
     if parts.username is not None and user is None:
         user, password = unquote(parts.username), unquote(parts.password or "")

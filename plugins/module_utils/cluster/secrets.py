@@ -28,6 +28,8 @@ _PROXIES = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _LONGEST_NAME, _SHORT = 255, 40
 #: How a name that is longer may end to be told: as no token, key or base64 does.
 _FILE_NAME = re.compile(r"\.(ya?ml|json|conf|config|kubeconfig)$")
+#: How an address begins; what comes before :// without being this may be part of a password.
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 #: What stands in the place of a secret, and of an option as a whole (both are Ansible's).
 MASK, HIDDEN = "********", "VALUE_SPECIFIED_IN_NO_LOG_PARAMETER"
 
@@ -124,9 +126,16 @@ def is_path(value: str) -> bool:
 
 def without_password(address: str) -> str:
     """An address without its user and password."""
-    before, separator, rest = address.rpartition("://")
-    host, slash, path = rest.partition("/")
-    return f"{before}{separator}{host.rpartition('@')[2]}{slash}{path}"
+    scheme, _credentials, rest = _parted(address)
+    return f"{scheme}{rest}"
+
+
+def _parted(address: str) -> tuple[str, str, str]:
+    """What is before the credentials of an address, these, and what comes after the last @: a password that is not escaped may
+    have any of / ? # : @ in it."""
+    scheme = match[0] if (match := _SCHEME.match(address)) else ""
+    credentials, _at, rest = address[len(scheme):].rpartition("@")
+    return scheme, credentials, rest
 
 
 def _content(kubeconfig: t.Any) -> t.Any:
@@ -150,6 +159,6 @@ def _basic(pair: str) -> str:
 
 def _of_address(address: str) -> set[str]:
     """The password in an address, or all before its host where there is no colon. Not every address can be parsed."""
-    credentials = (address.partition("://")[2] or address).rpartition("@")[0]
+    credentials = _parted(address)[1]
     password = credentials.partition(":")[2] or credentials
     return {password, unquote(password), quote(unquote(password), safe="")} if password else set()

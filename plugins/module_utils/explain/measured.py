@@ -26,6 +26,8 @@ class Subject(t.NamedTuple):
     old: tuple[str, ...]
     #: What to type to go back; None where there is nothing to go back from.
     rollback_command: str | None
+    #: Whether these are those of an update.
+    in_progress: bool
 
 
 def beginning(name: str, analysis: Analysis, subject: Subject) -> str:

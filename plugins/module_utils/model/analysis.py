@@ -188,7 +188,10 @@ def _ready_made(name: str, kind: MetricType, given: Json) -> tuple[str, str]:
     for option in ("requests_metric", "duration_metric"):
         if not queries.is_metric(given[option]):
             raise RolloutError(f"metric {name}: {option} {given[option]!r} is not a valid name of a metric")
-    labels = {str(label): str(value) for label, value in (given.get("labels") or {}).items()}
+    more = given.get("labels") or {}
+    if odd := next((label for label, value in more.items() if value is None or isinstance(value, (dict, list))), None):
+        raise RolloutError(f"metric {name}: labels {odd!r} has no value: give a text")
+    labels = {str(label): str(value) for label, value in more.items()}
     in_use = {"status_label": given["status_label"], "pod_label": given["pod_label"],
               "namespace_label": given["namespace_label"] or "a"}
     for option, label in (*in_use.items(), *(("labels", label) for label in labels)):

@@ -100,7 +100,7 @@ def success_rate(matchers: Matchers, requests: str, status_label: str, errors: s
 
 def latency(matchers: Matchers, durations: str, quantile: float) -> str:
     """What that share of the requests was faster than, in seconds, of a histogram."""
-    return f"histogram_quantile({quantile:g}, sum by (le) (rate({matchers.of(f'{durations}_bucket')}[$window])))"
+    return f"histogram_quantile({quantile!r}, sum by (le) (rate({matchers.of(f'{durations}_bucket')}[$window])))"
 
 
 def number_of(matchers: Matchers, counter: str) -> str:

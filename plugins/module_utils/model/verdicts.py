@@ -141,11 +141,16 @@ def _too_few(samples: Reading | None, least: float, whose: str) -> str:
 
 
 def of_metric(outcomes: t.Sequence[Outcome], analysis: Analysis) -> Outcome:
-    """What the measurements of one metric come to so far. One of which none has passed is inconclusive."""
+    """What the measurements of one metric come to so far.
+
+    One of which none has passed is inconclusive, and with all measurements made it has failed if any of them has: then it is
+    known to be bad once and never to be good.
+    """
     failed, inconclusive = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.INCONCLUSIVE)
-    if failed > analysis.failure_limit:
+    has_passed = Outcome.PASSED in outcomes
+    if failed > analysis.failure_limit or (failed and not has_passed and len(outcomes) >= analysis.count):
         return Outcome.FAILED
-    if inconclusive > analysis.inconclusive_limit or Outcome.PASSED not in outcomes:
+    if inconclusive > analysis.inconclusive_limit or not has_passed:
         return Outcome.INCONCLUSIVE
     return Outcome.PASSED
 

@@ -32,6 +32,7 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
     """Measure until the outcome is clear. Raises RolloutError, with the measurements so far, where it has not passed."""
     measured: list[Measurement] = []
     subject = look()
+    began_in_progress = subject.in_progress
     warnings = dict.fromkeys(_left_out(subject))
     say(told.beginning(name, analysis, subject))
     due = clock.monotonic() + analysis.initial_delay
@@ -39,11 +40,14 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
         _wait(due, subject, clock, stop)
         due = clock.monotonic() + analysis.interval
         subject = look()
+        if began_in_progress and not subject.in_progress:  # all pods count as new then, and those of before are good
+            raise RolloutError("the update has ended while it was analyzed", where=subject.where,
+                               next_command="see whether it was rolled back or completed, and by whom")
         if not subject.new:
             raise RolloutError("there are no new pods to measure", where=subject.where,
                                next_command="pause the update where there are some (pause_at), and run the same task again")
         for metric in analysis.metrics:
-            readings = _read(metric, _values(namespace, analysis, subject), subject, ask)
+            readings = _read(metric, _values(namespace, analysis, subject), subject, ask, stop)
             warnings |= dict.fromkeys(each for reading in readings.all() for each in reading.warnings)
             outcome, reason = judge(metric, readings, analysis.passes_without_old)
             measured.append(Measurement(metric.name, number, clock.stamp(), outcome, reason, readings))
@@ -61,13 +65,17 @@ def run(name: str, namespace: str, analysis: Analysis, look: t.Callable[[], Subj
     raise error
 
 
-def _read(metric: Metric, values: dict[str, dict[str, str]], subject: Subject, ask: Ask) -> Readings:
-    """Raises RolloutError where no other try helps."""
+def _read(metric: Metric, values: dict[str, dict[str, str]], subject: Subject, ask: Ask,
+          stop: t.Callable[[], str]) -> Readings:
+    """Raises RolloutError where no other try helps, and where the task should end."""
     if metric.needs_old_pods and not subject.old:
         return Readings(None)
 
     def asked(query: str, whose: str) -> Reading:
-        return ask(queries.rendered(query, values[whose]))
+        _heed(stop, subject)
+        reading = ask(queries.rendered(query, values[whose]))
+        _heed(stop, subject)  # it may have given up for this
+        return reading
 
     asks_old = bool(subject.old) and metric.is_of_either
     return Readings(
@@ -97,8 +105,13 @@ def _left_out(subject: Subject) -> list[str]:
 def _wait(until: float, subject: Subject, clock: Clock, stop: t.Callable[[], str]) -> None:
     """Raises RolloutError where the task should end."""
     while True:
-        if reason := stop():
-            raise RolloutError(f"stopped ({reason})", where=subject.where, next_command="run the same task again")
+        _heed(stop, subject)
         if (left := until - clock.monotonic()) <= 0:
             return
         clock.sleep(min(TURN, left))
+
+
+def _heed(stop: t.Callable[[], str], subject: Subject) -> None:
+    """Raises RolloutError where the task should end."""
+    if reason := stop():
+        raise RolloutError(f"stopped ({reason})", where=subject.where, next_command="run the same task again")

@@ -13,6 +13,7 @@ import time
 import urllib.parse
 
 import pytest
+import urllib3
 from apiserver import answer, cut, half
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import prometheus
@@ -80,7 +81,7 @@ def test_a_question(server):
     assert client(f"{server.url}/behind/a/path/", token=" t0ken\n").ask(QUERY) == Reading(0.5)
 
     ((path, headers, form),) = server.requests
-    assert path == "/behind/a/path/api/v1/query" and form == {"query": [QUERY], "timeout": ["10s"]}
+    assert path == "/behind/a/path/api/v1/query" and form == {"query": [QUERY], "timeout": ["10000ms"]}
     assert headers["Authorization"] == "Bearer t0ken" and headers["User-Agent"].startswith("baton.kubernetes/")
 
 
@@ -94,6 +95,17 @@ def test_who_asks(server, url, options, pair):
 
     told = server.requests[0][1]["Authorization"]
     assert told == (pair and f"Basic {base64.b64encode(pair.encode()).decode()}")
+
+
+@pytest.mark.parametrize("seconds, told", [(2.5, "2500ms"), (1 / 3, "334ms"), (0.0001, "1ms"), (3599, "3599000ms")])
+def test_how_long_it_may_take_is_told_as_prometheus_reads_it(server, monkeypatch, seconds, told):
+    monkeypatch.setattr(prometheus, "whole", lambda answer, *_limits: answer.data)
+    monkeypatch.setattr(urllib3, "Timeout", lambda **_seconds: None)
+    server.answers.append(vector("1"))
+
+    client(server.url, timeout=seconds).ask(QUERY)
+
+    assert server.requests[0][2]["timeout"] == [told]
 
 
 @pytest.mark.parametrize("content, reading", [
@@ -183,6 +195,12 @@ def test_what_waiting_may_cure_is_tried_again(server, sent, said):
     assert reading.value is None and not reading.is_answer and said in reading.why and len(server.requests) == 3
 
 
+def test_it_is_not_tried_again_where_the_task_should_end(server):
+    server.answers.append(answer(b"", 503))
+
+    assert not client(server.url).ask(QUERY, stop=lambda: "SIGTERM").is_answer and len(server.requests) == 1
+
+
 def test_nobody_is_there(monkeypatch):
     slept = []
     monkeypatch.setattr(prometheus.time, "sleep", slept.append)
@@ -209,12 +227,19 @@ def test_an_answer_that_never_ends_is_not_waited_for(server):
     assert time.monotonic() - began < 3
 
 
+#: Passwords that are not escaped; of some of them, urllib's sentence has a part.
+UNESCAPED = ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret:/b", "s3cret://b", "s3cret[b", "s3cret]b", "1/s3cret", "s3cret@/b",
+             "s3cret/b@c", "s3cret\u2100"]
+
+
 @pytest.mark.parametrize("url, options, said", [
     ("ftp://x", {}, "prometheus_url 'ftp://x' is not a valid address"),
     ("x:9090", {}, "is not a valid address"),
     ("http://x:port", {}, "is not a valid address"), ("http://", {}, "is not a valid address"), ("", {}, "is not a valid address"),
     ("http://me:s3cret@x?a=b", {}, "prometheus_url 'http://x?a=b' is not a valid address"),
     ("http://[x", {}, "is not a valid address"),
+    *((f"http://me:{password}@x:9090", {}, "prometheus_url 'http://x:9090' is not a valid address") for password in UNESCAPED),
+    ("me:s3cret://b@x:9090", {}, "prometheus_url 'x:9090' is not a valid address"),
     ("http://x", {"username": "me"}, "need each other"), ("http://x", {"password": "s3cret"}, "need each other"),
     ("http://me:s3cret@x", {"token": "s3cret"}, "prometheus_token cannot be combined"),
     ("http://x", {"token": "s3cret\nX-Other: 1"}, "prometheus_token is not valid"),

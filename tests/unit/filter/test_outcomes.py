@@ -44,6 +44,24 @@ def test_they_give_what_a_task_can_use():
     assert outcomes.workflow_artifacts({}, {})["outcome"] == "failed"
 
 
+@pytest.mark.parametrize("given, said", [
+    ({"metrics": [{"min": 1}], "prometheus_url": "http://x"}, None), ({}, None),
+    ({"metrics": [{"min": "0.5"}], "count": "3"}, None),
+    ({"metrics": [{"min": 1}], "prometheus_ca_cert": "/of/another/machine"}, None),
+    ({"metricz": []}, "metricz"), ({"metrics": [{"min": 1, "typ": "latency"}]}, "typ"), ({"count": "many"}, "count"),
+    ({"metrics": [{"type": "latency"}]}, "metric latency has no threshold"),
+    ({"metrics": [{"min": 1}], "failure_limit": 1}, "nothing could ever fail"),
+    ({"prometheus_url": "http://u:s3cret/x@prom"}, "prometheus_url 'http://prom' is not a valid address: it must look like"),
+    ({"prometheus_url": "http://x", "prometheus_username": "me"}, "need each other"),
+    ({"prometheus_password": "s3cret", "window": "s3cret", "metrics": [{"min": 1}]}, "window '********' is not a duration"),
+])
+def test_what_is_wrong_with_an_analysis_is_known_before(given, said):
+    found = outcomes.refused_analyses([{"metrics": [{"min": 1}]}, given])
+
+    assert len(found) == (said is not None)
+    assert all(each.startswith("analysis 2: ") and said in each and "s3cret" not in each for each in found), found
+
+
 @pytest.mark.parametrize("name", ["rollout_summary", "rollout_failure", "failed_task"])
 def test_what_cannot_be_used_is_an_error(name):
     with pytest.raises(AnsibleFilterError, match="a dictionary is needed, not a str"):

@@ -51,6 +51,12 @@ def test_samples_are_counted_where_some_are_demanded():
     assert latency.is_relative
 
 
+def test_a_quantile_is_asked_for_as_it_is_given():
+    (metric,) = asked({"type": "latency", "quantile": 0.9999999, "max": 1}).metrics
+
+    assert metric.query.startswith("histogram_quantile(0.9999999, ")
+
+
 def test_a_query_that_compares_needs_old_pods():
     (metric,) = asked({"query": "a{pod=~'$new_pods'} / a{pod=~'$old_pods'}", "max": 1}).metrics
 
@@ -84,6 +90,8 @@ ANY = {"min": 1}
     ([{**ANY, "pod_label": ""}], {}, "pod_label '' is not a valid name of a label"),
     ([{**ANY, "namespace_label": "}"}], {}, "namespace_label '}' is not a valid name of a label"),
     ([{**ANY, "labels": {"a}": "b"}}], {}, "labels 'a}' is not a valid name of a label"),
+    ([{**ANY, "labels": {"a": None}}], {}, "labels 'a' has no value: give a text"),
+    ([{**ANY, "labels": {"a": ["b"]}}], {}, "labels 'a' has no value: give a text"),
     ([{**ANY, "type": "latency", "quantile": 99}], {}, "quantile must be between 0 and 1, but it is 99"),
     ([ANY], {"window": "5"}, "window '5' is not a duration of Prometheus"), ([ANY], {"window": "1m]"}, "is not a duration"),
     ([ANY], {"window": "0s"}, "is not a duration"), ([ANY], {"count": 0}, "count must be at least 1"),

@@ -125,6 +125,8 @@ def analysis(**given):
     ("pip", {}, INCONCLUSIVE), ("pip", {"inconclusive_limit": 1}, PASSED), ("iip", {"inconclusive_limit": 1}, INCONCLUSIVE),
     ("iii", {"inconclusive_limit": 9}, INCONCLUSIVE), ("fi", {"failure_limit": 1, "inconclusive_limit": 1}, INCONCLUSIVE),
     ("iif", {}, FAILED), ("", {}, INCONCLUSIVE),
+    ("fii", {"failure_limit": 1}, FAILED), ("iff", {"failure_limit": 2, "inconclusive_limit": 9}, FAILED),
+    ("fii", {"failure_limit": 1, "count": 4}, INCONCLUSIVE), ("fip", {"failure_limit": 1}, INCONCLUSIVE),
 ])
 def test_limits_of_a_metric(letters, limits, outcome):
     outcomes = [{"p": PASSED, "f": FAILED, "i": INCONCLUSIVE}[each] for each in letters]

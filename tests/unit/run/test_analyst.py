@@ -24,8 +24,8 @@ NOBODY = Reading(None, "nobody answers", is_answer=False)
 BACK = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo state=rolled_back'"
 
 
-def subject(new=("n1", "n2"), old=("o1",), back=BACK):
-    return Subject("ReplicationController default/foo", tuple(new), tuple(old), back)
+def subject(new=("n1", "n2"), old=("o1",), back=BACK, in_progress=True):
+    return Subject("ReplicationController default/foo", tuple(new), tuple(old), back, in_progress)
 
 
 PAUSED = (subject(),)
@@ -171,16 +171,41 @@ def test_it_ends_when_it_is_told_to():
     assert error.what == "stopped (SIGTERM)" and len(run.asked) == 2 and run.clock.monotonic() < 11
 
 
+def test_it_ends_between_two_questions():
+    run = Run({"errors": 1, "latency": 1, "count": 10}, ERRORS, SLOWER, stop=lambda: "SIGTERM" if run.asked else "")
+
+    assert run.error().what == "stopped (SIGTERM)" and len(run.asked) == 1
+
+
 def test_of_many_failures_the_last_ones_are_told():
     error = Run({"errors": 2}, ERRORS, count=9, failure_limit=7).error()
 
     assert len(error.why.splitlines()) == 5 and error.why.endswith("measurement 8 of 9: 2 is more than 1 (max)")
 
 
-def test_one_of_which_none_has_passed_tells_what_has_failed():
-    error = Run({"errors": [2.0, 0.0, NOBODY, 0.0]}, ERRORS, count=2, failure_limit=1, inconclusive_limit=1).error()
+@pytest.mark.parametrize("passes", [True, False])
+def test_one_of_which_none_has_passed_tells_what_has_failed(passes):
+    run = Run({"errors": [2.0, 0.0, NOBODY]}, ERRORS, count=3, failure_limit=1, inconclusive_limit=2, passes_inconclusive=passes)
 
-    assert error.what == "the analysis is inconclusive: errors: nobody answers"
+    error = run.error()
+
+    assert error.what == "the analysis has failed: errors: 2 is more than 1 (max)"
+    assert error.why == "errors, measurement 1 of 3: 2 is more than 1 (max)"
+
+
+def test_one_that_has_failed_within_its_limit_when_another_ends_it():
+    error = Run({"errors": 2.0, "latency": NOBODY, "count": 10}, ERRORS, SLOWER, count=3, failure_limit=1).error()
+
+    assert error.what == "the analysis is inconclusive: errors: 2 is more than 1 (max); latency: nobody answers"
+
+
+def test_an_update_that_ends_meanwhile_is_not_measured_any_more():
+    """Once it has been taken back, all pods are good ones."""
+    ended = subject(new=["o1", "o2"], old=(), back=None, in_progress=False)
+    run = Run({"errors": [2.0, 0.0, 0.5]}, ERRORS, count=3, failure_limit=1, subjects=[PAUSED[0], PAUSED[0], ended])
+
+    assert run.error().what == "the update has ended while it was analyzed" and len(run.asked) == 2
+    assert Run({"errors": 0.5}, ERRORS, count=3, subjects=[ended]).result()["outcome"] == "passed"
 
 
 def test_where_there_is_no_way_back_none_is_told():

@@ -117,6 +117,10 @@ class Soaking:
             self._tell(request, standing, size)
             return Watch(decision.is_paused)
         if not self._is_over and size:
+            self._gateway.look_at_pods_again()  # what is only listed now and then has been out of sight, up to now
+            self._check(request, standing, seen)
+            if self._seconds < request.soak:
+                return Watch(decision.is_paused)
             self._say(self._sentence(request, standing, size))
         self._is_over = True
         return Soak(begun.template, begun.began, size, request.soak).text
@@ -179,7 +183,10 @@ class Soaking:
         new: dict[str, Json] = {}
         old: dict[str, Json] = {}
         # One that has no pod left holds none any more, and there is still to be told what has become of those that it had.
-        self._holders |= {it.uid: (it, labels) for it, labels in standing.holders}
+        for it, labels in standing.holders:
+            known = self._holders.get(it.uid, (it, None))[1]
+            # Where no revision is known (it may not be listed), its pods are still those that they were.
+            self._holders[it.uid] = it, labels if labels is None or all(labels.values()) or known is None else known
         for it, labels in self._holders.values():
             pods = self._gateway.watched_pods(it)
             if pods is None:

@@ -64,6 +64,9 @@ class Watched(Cluster):
             meanwhile, self.meanwhile = self.meanwhile, []
         return [*meanwhile, *(pod for pod in pods if pod)]
 
+    def look_at_pods_again(self):
+        self.calls.append(("look_at_pods_again", ""))
+
     def pod(self, controller, number):
         name = f"{controller.name}-{number}"
         since = rfc3339(self.since.setdefault(name, self.clock.now))

@@ -65,7 +65,8 @@ class Followed:
         item["metadata"]["annotations"] = {
             **item["metadata"].get("annotations", {}), marks.SOAK: Soak("new template", self.clock.now).text}
         self.seen = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
-        self.looked_up = []
+        #: The pods that only a look at the very end sees.
+        self.pods_at_last = []
 
     def watched_pods(self, _controller):
         return list(self.pods)
@@ -76,11 +77,11 @@ class Followed:
     def server_time(self):
         return self.clock.now
 
+    def look_at_pods_again(self):
+        self.pods = self.pods_at_last or self.pods
+
     def log(self, *_what):
         return []
-
-    def look_up(self, name):
-        self.looked_up.append(name)
 
     def standing(self, _request, _seen):
         new = None if self.own is None else Side("new", "new", self.own, self.own, {})
@@ -137,6 +138,22 @@ def test_how_a_pod_starts_that_comes_later_does_not_fail_it(followed):
 def test_warnings_about_a_pod_that_is_about_to_go_do_not_fail_it(followed):
     followed.look(3, pods("a", "b", "x"))
     followed.look(2, [*pods("a", "b"), going("x")], [warning("x")])
+
+
+def test_pods_are_looked_at_once_more_when_the_time_is_over(followed):
+    followed.look(2, pods("a", "b"))
+    followed.pods_at_last = pods("b")
+
+    assert followed.fails(2, pods("a", "b"), seconds=600) == [("gone", "a")]
+
+
+def test_where_nothing_is_known_of_revisions_its_pods_stay_what_they_were(followed):
+    of_one = [pod(name, labels={"controller-revision-hash": "abc"}) for name in "abc"]
+    followed.look(2, of_one[:2])
+    followed.labels = {"controller-revision-hash": ""}
+    followed.look(3, of_one)
+
+    assert followed.fails(3, of_one[1:]) == [("gone", "a")]
 
 
 def test_what_it_takes_is_only_imported_where_it_is_asked_for():

@@ -16,6 +16,8 @@ import typing as t
 
 from ..cluster.gateway import Gateway
 from ..explain import health
+from ..explain.diagnosis import Cause
+from ..explain.signs import GONE
 from ..flows import soak
 from ..flows.flow import Flow, Standing
 from ..model import marks
@@ -28,7 +30,7 @@ from ..model.soaks import Soak
 from ..model.steps import Decision, Step, Wait, Watch
 from ..model.template import labels_of
 from .clock import Clock
-from .patience import failure
+from .patience import FLICKER, failure
 
 #: Lines about it, at most, and seconds between two of them, at least.
 LINES, TOLD_APART = 10, 1.0
@@ -58,6 +60,10 @@ class Soaking:
         #: Since when it is watched, and the seconds before that which count.
         self._since = self._counted = 0.0
         self._told_at = float("-inf")
+        #: The most seconds that they have been watched without another one, and when that was.
+        self._best, self._best_at = 0.0, self._clock.monotonic()
+        #: Since when nothing is found but that some are gone.
+        self._missed_at: float | None = None
 
     def refuse_blindly(self, request: Request) -> None:
         """Raise RolloutError where the pods may not be seen; they are followed from the beginning of a soak on."""
@@ -86,11 +92,34 @@ class Soaking:
             request, self._first, self._meanwhile)
         found += health.more_warnings(request, _of(self._first, new), old, events, self._times)
         self._meanwhile = []
+        if self._may_be_scaled(seen, found):
+            return
         if found:
             told = f"{self._seconds:.0f} of {request.soak:g} s had passed" if self._seconds >= 1 else "it had just begun"
             raise failure(request, self._gateway, "the new pods have not passed the soak", told, found)
         self._take_leave(new)
         self._note(new, events)
+        self._refuse_endlessly(request)
+
+    def _may_be_scaled(self, seen: Observed, found: list[Cause]) -> bool:
+        """Whether to wait for a smaller size, as pods may be seen to go before that is: for a moment, and where that is all."""
+        now = self._clock.monotonic()
+        if not found or any(cause.kind != GONE for cause in found):
+            self._missed_at = None
+            return False
+        self._missed_at = now if self._missed_at is None else self._missed_at
+        if seen.primary:
+            self._gateway.look_up(seen.primary.name)
+        return now - self._missed_at < FLICKER
+
+    def _refuse_endlessly(self, request: Request) -> None:
+        """Raise RolloutFailed where more and more new pods come, and each begins the soak anew."""
+        now = self._clock.monotonic()
+        if self._seconds > self._best:
+            self._best, self._best_at = self._seconds, now
+        elif now - self._best_at > request.soak + request.progress_deadline:
+            raise failure(request, self._gateway, "the soak does not come to its end: more new pods keep coming",
+                          f"at most {self._best:.0f} of {request.soak:g} s had passed without another one", [])
 
     def _turn(self, request: Request, standing: Standing, seen: Observed, decision: Watch) -> Step | Wait | Watch | str:
         """What is to be done now; or the mark, where it has been long enough. Raises RolloutError."""
@@ -113,13 +142,13 @@ class Soaking:
         if (mark is None and size) or not (self._clock.is_real or self._is_over):
             self._is_over = not self._clock.is_real  # nothing is to be seen in check mode
             return soak.noted(primary, begun.text, f"watching {size} new pod{'s' if size != 1 else ''} for {request.soak:g} s")
-        if size and self._clock.is_real and self._seconds < request.soak:
+        if size and self._clock.is_real and (self._seconds < request.soak or self._missed_at is not None):
             self._tell(request, standing, size)
             return Watch(decision.is_paused)
         if not self._is_over and size:
             self._gateway.look_at_pods_again()  # what is only listed now and then has been out of sight, up to now
             self._check(request, standing, seen)
-            if self._seconds < request.soak:
+            if self._seconds < request.soak or self._missed_at is not None:
                 return Watch(decision.is_paused)
             self._say(self._sentence(request, standing, size))
         self._is_over = True

@@ -65,6 +65,7 @@ class Followed:
         item["metadata"]["annotations"] = {
             **item["metadata"].get("annotations", {}), marks.SOAK: Soak("new template", self.clock.now).text}
         self.seen = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
+        self.looked_up = []
         #: The pods that only a look at the very end sees.
         self.pods_at_last = []
 
@@ -79,6 +80,9 @@ class Followed:
 
     def look_at_pods_again(self):
         self.pods = self.pods_at_last or self.pods
+
+    def look_up(self, name):
+        self.looked_up.append(name)
 
     def log(self, *_what):
         return []
@@ -96,8 +100,9 @@ class Followed:
         return self.soaking.planned(self, REQUEST, self.seen)
 
     def fails(self, *args, **kwargs):
+        self.look(*args, **kwargs)  # what is gone has to be so for a moment
         with pytest.raises(RolloutFailed) as failed:
-            self.look(*args, **kwargs)
+            self.look(*args, **{**kwargs, "seconds": soaking.FLICKER})
         return [(cause["kind"], cause["pod"]) for cause in failed.value.causes]
 
 
@@ -119,6 +124,21 @@ def test_pods_that_leave_because_somebody_scales_do_not_fail_it(followed, looks)
     assert followed.fails(looks[-1][0], there[1:]) == [("gone", "a")]  # by now none may go any more
 
 
+def test_pods_may_be_seen_to_go_before_the_smaller_size_is(followed):
+    followed.look(4, pods("a", "b", "x", "y"))
+    followed.look(4, [*pods("a", "b", "y"), going("x")])
+    followed.look(3, pods("a", "b", "y"), seconds=1)
+
+    assert followed.looked_up == ["foo"]
+    assert followed.fails(3, pods("b", "y")) == [("gone", "a")]
+
+
+def test_a_soak_that_ever_more_pods_begin_anew_ends(followed):
+    with pytest.raises(RolloutFailed, match="more new pods keep coming"):
+        for number in range(200):
+            followed.look(number, pods(*map(str, range(number + 1))))
+
+
 def test_a_successor_that_somebody_has_scaled_up_may_be_scaled_back(followed):
     for own in (3, 5, 3):
         followed.look(3, pods(*"abcde"[:own]), own=own)
@@ -132,7 +152,8 @@ def test_how_a_pod_starts_that_comes_later_does_not_fail_it(followed):
     for ready, restarts, events in ((False, 0, []), (False, 1, [starting]), *[(True, 1, [starting, late])] * 2):
         followed.look(3, [*pods("a", "b"), pod("x", ready, restarts)], events)
 
-    assert followed.fails(3, pods("a", "b", "x"), [starting, {**late, "count": 3}]) == [("warnings", "x")]
+    with pytest.raises(RolloutFailed, match="have not passed the soak"):
+        followed.look(3, pods("a", "b", "x"), [starting, {**late, "count": 3}])
 
 
 def test_warnings_about_a_pod_that_is_about_to_go_do_not_fail_it(followed):
@@ -144,7 +165,9 @@ def test_pods_are_looked_at_once_more_when_the_time_is_over(followed):
     followed.look(2, pods("a", "b"))
     followed.pods_at_last = pods("b")
 
-    assert followed.fails(2, pods("a", "b"), seconds=600) == [("gone", "a")]
+    assert isinstance(followed.look(2, pods("a", "b"), seconds=600), Watch)  # and not the end
+    with pytest.raises(RolloutFailed, match="have not passed the soak"):
+        followed.look(2, pods("b"))
 
 
 def test_where_nothing_is_known_of_revisions_its_pods_stay_what_they_were(followed):

@@ -36,6 +36,9 @@ class Reads(Cluster, t.Protocol):
         None where they may not be seen.
         """
 
+    def look_at_pods_again(self) -> None:
+        """Make sure that what watched_pods() and warnings() tell next is no older than this call. Raises RolloutError."""
+
     def rules(self) -> list[Json] | None:
         """What the user may do in the namespace; None when the server cannot tell all of it."""
 
@@ -129,6 +132,9 @@ class Alone:
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         return []
+
+    def look_at_pods_again(self) -> None:
+        return
 
     def nodes(self, selector: str) -> frozenset[str]:
         return frozenset()

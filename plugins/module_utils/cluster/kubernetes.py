@@ -45,6 +45,7 @@ class KubernetesGateway:
         self.live_pods, self.hand_over, self.refuse_hand_over = pods.live_pods, pods.hand_over, pods.refuse_hand_over
         self.all_pods, self.pods, self.troubled_pods = pods.all, pods.of, pods.troubled_pods
         self.warnings, self.log, self.watched_pods = pods.warnings, pods.log, pods.watched
+        self.look_at_pods_again = pods.look_again
         self._around = around = Around(self.http, namespace, self.kind)
         self.find, self.objects, self.revisions, self.nodes = around.find, around.objects, around.revisions, around.nodes
         self.rules, self.why_absent, self.others = around.rules, around.why_absent, around.others

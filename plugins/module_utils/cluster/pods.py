@@ -155,7 +155,19 @@ class Pods:
                                                is_whole=True)
         pods = self._watched[selector]
         there = _own(pods.items(), controller)  # which takes the news in
-        return None if pods.is_refused else [*map(_as_gone, _own(pods.gone(), controller)), *there]
+        if pods.refused and pods.refused.status == 403:
+            return None
+        if pods.refused:  # the API server has a problem: that is no lack of permission
+            raise pods.refused.as_error(self._where) from pods.refused
+        gone = {pod["metadata"]["uid"]: _as_gone(pod) for pod in _own(pods.gone(), controller)}
+        # How one has been before it went says less than that it went.
+        return [*gone.values(), *(pod for pod in there if pod["metadata"]["uid"] not in gone)]
+
+    def look_again(self) -> None:
+        """As said there. Raises RolloutError."""
+        for each in (self._warnings, *self._watched.values()):
+            if each:
+                each.look_again()
 
     def warnings(self) -> list[Json]:
         """As said there; they are followed from the first call on."""

@@ -160,7 +160,9 @@ class Followed:
     def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool,
                  is_whole: bool = False) -> None:
         """is_whole: however many there are, and not the first page of them only; and what has gone, and has been meanwhile."""
-        self._is_whole, self.is_refused = is_whole, False
+        self._is_whole = is_whole
+        #: Why the last list was refused.
+        self.refused: Refused | None = None
         self._gone: dict[str, Json] = {}
         self._http, self._path, self._query, self._is_of_interest = http, path, query, is_of_interest
         self._lock = threading.Lock()
@@ -196,6 +198,14 @@ class Followed:
         with self._lock:
             return list(self._gone.values())
 
+    def look_again(self) -> None:
+        """Take in what has happened until now, whatever the watch has brought: those that have gone without a word are gone."""
+        with self._lock:
+            known = self._items
+            if self._list():
+                for uid in known.keys() - self._items.keys():
+                    self._take(known[uid], is_gone=True)
+
     def _list(self) -> str:
         """The first page; the resourceVersion to watch from, "" where it is refused."""
         self._listed_at = time.monotonic()
@@ -205,10 +215,10 @@ class Followed:
             else:
                 page = self._http.page(self._path, self._query)
                 items, version = page.get("items") or [], page["metadata"]["resourceVersion"]
-        except Refused:
-            self.is_refused = True
+        except Refused as refused:
+            self.refused = refused
             return ""
-        self._items, self.is_refused = {}, False
+        self._items, self.refused = {}, None
         for item in items:
             self._take(item, is_gone=False)
         return version

@@ -87,13 +87,23 @@ def times_of(events: t.Iterable[Json]) -> dict[str, int]:
     return {text(mapping(each, "metadata"), "uid"): _times(each) for each in events}
 
 
+def events_about(events: t.Iterable[Json], uids: t.Container[str]) -> list[Json]:
+    return [each for each in events if _about(each) in uids]
+
+
+def gone_of(first: First, pods: Present) -> list[str]:
+    """Those that were ready, and are not there any more, or about to go. One that was still starting is missed by nobody."""
+    return [uid for uid, before in first.items()
+            if before.is_ready and (uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata"))]
+
+
 def causes(request: Request, first: First, pods: Present, may_go: int = 0) -> list[Cause]:
     """What has happened to the pods that were there first, all of it; as many as may_go may have gone."""
-    gone = [uid for uid in first if uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata")]
+    gone = gone_of(first, pods)
     is_told = len(gone) > may_go
     found = [cause for uid in gone if is_told for cause in _of_one_gone(request, first[uid].name, pods.get(uid))]
     for uid, before in first.items():
-        if uid not in gone:
+        if uid not in gone and uid in pods:
             found += _of_one(request, before, pods[uid])
     return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in found)
 
@@ -141,11 +151,13 @@ def _lost(request: Request, pod: Json) -> list[Cause]:
 
 
 def _of_one(request: Request, before: Vitals, pod: Json) -> list[Cause]:
-    """Of a pod that is still there."""
+    """Of a pod that is still there; of one that has never been ready, nothing: that it starts is waited for, with its causes."""
+    if not before.is_ready:
+        return []
     now = Vitals.of(pod)
     again = [container for container, times in now.restarts.items() if times > before.restarts.get(container, 0)]
     restarted = diagnosis.of_restarts(request, pod, again)
-    if restarted or not before.is_ready:
+    if restarted:
         return restarted
     if not is_lasting(pod) and (lost := _lost(request, pod)):
         return lost

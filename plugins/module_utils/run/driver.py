@@ -15,19 +15,22 @@ import typing as t
 
 from ..cluster.gateway import Gateway, RealGateway
 from ..explain import report
+from ..flows import soak
 from ..flows.flow import Flow, Memory, Standing
 from ..model.errors import NoSuchController, RolloutError, RolloutFailed
 from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
 from ..model.request import Request
-from ..model.steps import AUTOSCALER, REVISION, Action, Done, HandOver, Step, Wait, Watch
+from ..model.steps import AUTOSCALER, REVISION, Action, Decision, Done, HandOver, Step, Wait, Watch
 from . import beginning, ending
 from .chronicle import Chronicle
 from .clock import ALONE, Clock, Intervals, StandingClock
 from .lease import Lease, who
 from .patience import Attempts, Patience, next_commands
-from .soaking import Soaking
+
+if t.TYPE_CHECKING:
+    from .soaking import Soaking
 
 #: Seconds after which a wait looks up to see whether it should end.
 LOOK_UP = 0.2
@@ -80,7 +83,7 @@ class _Run:
                  stop: t.Callable[[], str], intervals: Intervals) -> None:
         self.flow, self.request, self.gateway, self.clock, self.stop = flow, request, gateway, clock, stop
         self.chronicle = Chronicle(request, gateway, clock, say, intervals)
-        self.patience, self.soaking = Patience(gateway, clock, intervals), Soaking(gateway, clock, say)
+        self.patience, self.soaking = Patience(gateway, clock, intervals), _soaking(request, gateway, clock, say)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
         self.memory = Memory(who=who())
         self.start: Observed | None = None
@@ -274,6 +277,25 @@ class _Run:
             result = self.result(seen)
             error.progress = {key: result[key] for key in ("changed", "steps", "sizes", "rollout", "warnings")}
         return error
+
+
+class _Unwatched:
+    """In the place of Soaking where nothing is to be watched."""
+
+    def refuse_blindly(self, request: Request) -> None:
+        """Whoever watches nothing needs to see nothing."""
+
+    def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
+        return flow.plan(request, seen)
+
+
+def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None]) -> Soaking | _Unwatched:
+    """Imported where it is asked for: with all the signs of trouble that it knows, it is a good part of what a task loads."""
+    if not soak.is_asked(request):
+        return _Unwatched()
+    from .soaking import Soaking
+
+    return Soaking(gateway, clock, say)
 
 
 def _pause(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:

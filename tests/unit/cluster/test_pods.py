@@ -99,6 +99,34 @@ def test_no_pods_that_may_be_seen_are_not_none_of_them(known, api):
     assert known.watched_pods(dataclasses.replace(PRIMARY, selector={"app": "bar"})) == []
 
 
+def test_an_api_server_with_a_problem_is_no_lack_of_permission(known, api):
+    api.answers.append(status(410))
+
+    with pytest.raises(RolloutError) as refused:
+        known.watched_pods(PRIMARY)
+    assert "410" in refused.value.what
+
+
+def test_how_one_has_been_before_it_went_does_not_hide_that_it_went(known, api):
+    api.answers.append(pods(of_primary("a", ready=True)))
+    known.watched_pods(PRIMARY)
+    followed = known._pods._watched["app=foo"]
+    for verb in ("MODIFIED", "DELETED"):
+        followed._watch._queue.put({"type": verb, "object": of_primary("a", ready=True)})
+
+    assert ["deletionTimestamp" in each["metadata"] for each in known.watched_pods(PRIMARY)] == [True]
+
+
+def test_one_that_went_without_a_word_is_gone_when_they_are_listed_again(known, api):
+    api.answers += [pods(of_primary("a", ready=True)), pods(of_primary("b"))]
+    known.watched_pods(PRIMARY)
+
+    known.look_at_pods_again()
+
+    gone, left = known.watched_pods(PRIMARY)
+    assert "deletionTimestamp" in gone["metadata"] and names([gone, left]) == ["a", "b"]
+
+
 def test_what_may_not_be_seen_is_none(known, api):
     api.answers += [status(403)] * 4
 

@@ -99,11 +99,11 @@ def test_of_a_pod_that_is_as_it_was_nothing_is_told(now):
     assert told(now, copy.deepcopy(now)) == []
 
 
-def test_a_pod_that_was_not_ready_may_still_not_be_so_but_not_be_restarted():
+def test_how_a_pod_starts_that_was_not_ready_yet_is_not_told_and_neither_that_it_goes():
     before = pod(ready="False")
 
     assert told(before, pod(ready="False", since=LATER)) == [] == told(before, pod())
-    assert [kind for kind, _sentence in told(before, pod(restarts=1))] == ["crash"]
+    assert told(before, pod(restarts=1)) == [] == told(before, None)
 
 
 def test_as_many_may_go_as_it_has_become_smaller_by():

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -62,6 +63,9 @@ class Watched(Cluster):
         if controller.name == SUCCESSOR:
             meanwhile, self.meanwhile = self.meanwhile, []
         return [*meanwhile, *(pod for pod in pods if pod)]
+
+    def look_at_pods_again(self):
+        self.calls.append(("look_at_pods_again", ""))
 
     def pod(self, controller, number):
         name = f"{controller.name}-{number}"
@@ -213,7 +217,11 @@ def test_from_what_has_happened_while_nobody_watched_it_begins_anew(happens):
 
 def test_a_soak_that_has_failed_begins_anew():
     cluster = Watched(rc())
-    cluster.after(30, lambda: cluster.changes(restarts=1, since=rfc3339(cluster.clock.now))())
+
+    def restarts():
+        cluster.changes(restarts=1, since=rfc3339(cluster.clock.now))()
+
+    cluster.after(30, restarts)
     assert "27 of 60 s had passed" in cluster.refusal(WHOLE).why or cluster.lines
 
     seconds, result = cluster.runs_for()
@@ -281,7 +289,7 @@ def test_warnings_about_new_pods_end_it_and_as_many_about_old_ones_do_not():
                   for each in about for _old in range(1)]
         # Two old pods are left: what is one of each on average must be told of both.
         events += [{**events[-1], "metadata": {"uid": "b"}, "involvedObject": {"uid": "uid of foo-1"}}] if not fails else []
-        cluster.after(30, lambda cluster=cluster, events=events: cluster.events.extend(events))
+        cluster.after(30, functools.partial(cluster.events.extend, events))
         if fails:
             assert cluster.refusal(PAUSED).causes[0]["kind"] == "warnings"
         else:

@@ -1,0 +1,189 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pods that come and go while they are watched, because somebody scales, and what a soak holds against none of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import types
+
+import pytest
+from builders import UPDATE, rc
+from clusters import FakeClock
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Side, Standing
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import soaking
+
+REQUEST = dataclasses.replace(UPDATE, soak=600)
+OWNER = types.SimpleNamespace(uid="new", name="new", selector={})
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+def pod(name, ready=True, restarts=0, labels=None, **metadata):
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": LONG_AGO}],
+              "containerStatuses": [{"name": "web", "restartCount": restarts, "ready": ready, "state": {}}]}
+    return {"metadata": {"name": name, "uid": name, "creationTimestamp": LONG_AGO, "labels": labels or {}, **metadata},
+            "spec": {"containers": [{"name": "web"}]}, "status": status}
+
+
+def pods(*names):
+    return [pod(name) for name in names]
+
+
+def going(name):
+    return pod(name, deletionTimestamp="2026-01-01T00:10:00Z")
+
+
+def warning(about, count=1, reason="Unhealthy", uid="e", **more):
+    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about}, "type": "Warning", "reason": reason, "count": count,
+            "message": "Readiness probe failed", **more}
+
+
+class Followed:
+    """A soak that sees one look after the other, as a test says."""
+
+    def __init__(self, monkeypatch, began=1_000_000.0):
+        monkeypatch.setattr(soaking.soak, "subject", lambda seen: "new template")
+        self.clock, self.pods, self.events, self.lines = FakeClock(), [], [], []
+        self.clock.now = began
+        self.goal, self.own, self.labels = 2, None, {}
+        self.soaking = soaking.Soaking(self, self.clock, self.lines.append)
+        item = rc()
+        item["metadata"]["annotations"] = {
+            **item["metadata"].get("annotations", {}), marks.SOAK: Soak("new template", self.clock.now).text}
+        self.seen = Observed(parse(Kind.REPLICATION_CONTROLLER, item), None)
+        self.looked_up = []
+        #: The pods that only a look at the very end sees.
+        self.pods_at_last = []
+
+    def watched_pods(self, _controller):
+        return list(self.pods)
+
+    def warnings(self):
+        return list(self.events)
+
+    def server_time(self):
+        return self.clock.now
+
+    def look_at_pods_again(self):
+        self.pods = self.pods_at_last or self.pods
+
+    def look_up(self, name):
+        self.looked_up.append(name)
+
+    def log(self, *_what):
+        return []
+
+    def standing(self, _request, _seen):
+        new = None if self.own is None else Side("new", "new", self.own, self.own, {})
+        return Standing(None, goal=self.goal, new=new, holders=((OWNER, self.labels),))
+
+    def plan(self, _request, seen):
+        return Watch(False) if seen.soaked is None else "the end"
+
+    def look(self, goal, there, events=(), own=None, seconds=10.0):
+        self.goal, self.own, self.pods, self.events = goal, own, there, list(events)
+        self.clock.now += seconds
+        return self.soaking.planned(self, REQUEST, self.seen)
+
+    def fails(self, *args, **kwargs):
+        self.look(*args, **kwargs)  # what is gone has to be so for a moment
+        with pytest.raises(RolloutFailed) as failed:
+            self.look(*args, **{**kwargs, "seconds": soaking.FLICKER})
+        return [(cause["kind"], cause["pod"]) for cause in failed.value.causes]
+
+
+@pytest.fixture
+def followed(monkeypatch):
+    return Followed(monkeypatch)
+
+
+@pytest.mark.parametrize("looks", [
+    [(2, pods("a", "b")), (4, pods("a", "b", "x", "y")), (2, pods("a", "b"))],
+    [(4, pods("a", "b", "x", "y")), (2, pods("a", "b")), (4, pods("a", "b", "m", "n"))],
+    [(4, pods("a", "b", "x", "y")), (2, pods("a", "b", "x", "y")), (2, pods("a", "b", "x")), (2, pods("a", "b"))],
+    [(2, pods("a", "b")), (3, [*pods("a", "b"), pod("x", ready=False)]), (3, pods("a", "b", "y"))],
+], ids=["up and down", "down and up", "one after the other", "one that has not been ready yet"])
+def test_pods_that_leave_because_somebody_scales_do_not_fail_it(followed, looks):
+    for goal, there in looks:
+        followed.look(goal, there)
+
+    assert followed.fails(looks[-1][0], there[1:]) == [("gone", "a")]  # by now none may go any more
+
+
+def test_pods_may_be_seen_to_go_before_the_smaller_size_is(followed):
+    followed.look(4, pods("a", "b", "x", "y"))
+    followed.look(4, [*pods("a", "b", "y"), going("x")])
+    followed.look(3, pods("a", "b", "y"), seconds=1)
+
+    assert followed.looked_up == ["foo"]
+    assert followed.fails(3, pods("b", "y")) == [("gone", "a")]
+
+
+def test_a_soak_that_ever_more_pods_begin_anew_ends(followed):
+    with pytest.raises(RolloutFailed, match="more new pods keep coming"):
+        for number in range(200):
+            followed.look(number, pods(*map(str, range(number + 1))))
+
+
+def test_a_successor_that_somebody_has_scaled_up_may_be_scaled_back(followed):
+    for own in (3, 5, 3):
+        followed.look(3, pods(*"abcde"[:own]), own=own)
+
+    assert followed.fails(3, pods("a", "b"), own=3) == [("gone", "c")]
+
+
+def test_how_a_pod_starts_that_comes_later_does_not_fail_it(followed):
+    starting, late = warning("x", reason="FailedScheduling"), warning("x", 2, uid="f")
+    followed.look(2, pods("a", "b"))
+    for ready, restarts, events in ((False, 0, []), (False, 1, [starting]), *[(True, 1, [starting, late])] * 2):
+        followed.look(3, [*pods("a", "b"), pod("x", ready, restarts)], events)
+
+    with pytest.raises(RolloutFailed, match="have not passed the soak"):
+        followed.look(3, pods("a", "b", "x"), [starting, {**late, "count": 3}])
+
+
+def test_warnings_about_a_pod_that_is_about_to_go_do_not_fail_it(followed):
+    followed.look(3, pods("a", "b", "x"))
+    followed.look(2, [*pods("a", "b"), going("x")], [warning("x")])
+
+
+def test_pods_are_looked_at_once_more_when_the_time_is_over(followed):
+    followed.look(2, pods("a", "b"))
+    followed.pods_at_last = pods("b")
+
+    assert isinstance(followed.look(2, pods("a", "b"), seconds=600), Watch)  # and not the end
+    with pytest.raises(RolloutFailed, match="have not passed the soak"):
+        followed.look(2, pods("b"))
+
+
+def test_where_nothing_is_known_of_revisions_its_pods_stay_what_they_were(followed):
+    of_one = [pod(name, labels={"controller-revision-hash": "abc"}) for name in "abc"]
+    followed.look(2, of_one[:2])
+    followed.labels = {"controller-revision-hash": ""}
+    followed.look(3, of_one)
+
+    assert followed.fails(3, of_one[1:]) == [("gone", "a")]
+
+
+def test_what_it_takes_is_only_imported_where_it_is_asked_for():
+    names = json.dumps([f"{soaking.__name__.rpartition('.run.')[0]}.{each}" for each in ("run.soaking", "explain.diagnosis")])
+    program = f"import sys, {soaking.__name__.replace('soaking', 'driver')}; print([it for it in {names} if it in sys.modules])"
+
+    collections = pathlib.Path(next(iter(sys.modules["ansible_collections"].__path__))).parent
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True,
+                            env={**os.environ, "PYTHONPATH": str(collections)})
+    assert answer.stdout == "[]\n"

@@ -64,11 +64,12 @@ class Judge(Observer):
         self._ceiling = replicas + surge + strangers
         self._strangers = self._look_at_strangers()
         self._is_expected = expected
-        self.before = set(self.created)
-        self.fewest_ready, self.most_pods = len(ready), len(pods)
+        with self._counts:  # the watch may be about to write what it has counted of the time before
+            self.before = set(self.created)
+            self.fewest_ready, self.most_pods = len(ready), len(pods)
+            self.without_controller.clear()
         self.controllers_deleted.clear()
         self.undescribed.clear()
-        self.without_controller.clear()
 
     def verdict(self) -> list[str]:
         """What was broken, in one phrase each. Raises Blind."""

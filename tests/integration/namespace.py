@@ -412,6 +412,7 @@ class Observer:
 
     def __enter__(self) -> Observer:
         self._pods: dict[str, Json] = {}
+        self._counts = threading.Lock()
         self._stop = threading.Event()
         for resource, take in (("pods", self._take_pod), ("replicationcontrollers", self._take_controller)):
             listed = self.namespace._call("GET", self.namespace._path(resource))
@@ -481,6 +482,10 @@ class Observer:
         return listed["metadata"]["resourceVersion"]
 
     def _take_pod(self, kind: str, pod: Json) -> None:
+        with self._counts:
+            self._count(kind, pod)
+
+    def _count(self, kind: str, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         self.created[uid] = pod["metadata"]["name"]
         self._pods.pop(uid, None)

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ..model import marks
-from ..model.fields import Json
+from ..model.fields import Json, text
 from ..model.kinds import ROLLED, Kind
 from .http import RETRIED, Http, Refused, quoted
 
@@ -26,6 +27,7 @@ class Around:
         """kind: the one that the user names."""
         self._http, self._namespace, self._kind = http, namespace, kind
         self._where = f"namespace {namespace}"
+        self._version: tuple[int, ...] | None = None
 
     def collection(self, resource: str) -> str:
         """The path of all objects of a kind."""
@@ -70,6 +72,19 @@ class Around:
         """What may not be seen is left out; but a server that is not well answers nothing else either: it is not asked again."""
         if refused.status in RETRIED:
             raise refused.as_error(self._where) from refused
+
+    def tells_changes(self) -> bool:
+        """As said there (kubernetes pull request 110058); of a server that does not say how old it is, it is believed."""
+        if self._version is None:
+            try:
+                told = self._http.send("GET", "/version")
+            except Refused as refused:
+                self._refuse_unless_well(refused)
+                told = {}
+            # "24+", as some providers have it.
+            parts = [re.match("[0-9]{1,4}", text(told, part)) for part in ("major", "minor")]
+            self._version = tuple(int(part[0]) for part in parts if part)
+        return len(self._version) < 2 or self._version >= (1, 25)
 
     def rules(self) -> list[Json] | None:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": self._namespace}}

@@ -139,6 +139,9 @@ class Alone:
     def nodes(self, selector: str) -> frozenset[str]:
         return frozenset()
 
+    def tells_changes(self) -> bool:
+        return True
+
     def warnings(self) -> list[Json]:
         return []
 

@@ -167,7 +167,7 @@ class Http:
                             raise AnswerLost from error
                         status = 500  # an answer that was cut: as good as none
                     else:
-                        if isinstance(answer, dict) and "kind" in answer:
+                        if isinstance(answer, dict) and {"kind", "gitVersion"} & answer.keys():  # /version alone has no kind
                             return answer
                         raise RolloutError(f"{self.connection.server} does not respond like a Kubernetes API server")
                 if status == 401 and not renewed:

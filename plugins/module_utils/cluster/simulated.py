@@ -55,6 +55,9 @@ class SimulatedGateway(Alone):
     def nodes(self, selector: str) -> frozenset[str]:
         return self._model.nodes(selector)
 
+    def tells_changes(self) -> bool:
+        return self._real.tells_changes()
+
     def objects(self, resource: str) -> list[Json] | None:
         objects = self._real.objects(resource)
         return objects and [self._changed.get(it["metadata"]["uid"], it) for it in objects]

@@ -60,6 +60,9 @@ class Cluster(t.Protocol):
     def nodes(self, selector: str) -> frozenset[str]:
         """The names of the nodes with these labels (a label selector). Raises RolloutError."""
 
+    def tells_changes(self) -> bool:
+        """Whether managedFields have the time of the last change of a field (since Kubernetes 1.25). Raises RolloutError."""
+
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         """The object as the API server would store it. Raises RolloutError where it refuses that."""
 
@@ -100,6 +103,10 @@ class Model(t.Protocol):
     def nodes(self, selector: str) -> frozenset[str]:
         """The names of the nodes with these labels."""
         return frozenset()
+
+    def tells_changes(self) -> bool:
+        """Whether the times in managedFields can be gone by."""
+        return True
 
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold."""

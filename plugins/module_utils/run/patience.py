@@ -15,6 +15,7 @@ from ..explain.report import line
 from ..flows.flow import Standing
 from ..model.errors import RolloutError, RolloutFailed, as_lines, either
 from ..model.kinds import State
+from ..model.marks import owner_uid
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.steps import Action, Step
@@ -94,7 +95,8 @@ class Patience:
         if self._best is None or progress > self._best:
             self._best, self._best_at, self._rejected = progress, now, None
         left = self._best_at + request.progress_deadline - now
-        causes = self._causes(request, standing) if now - self._best_at >= self._intervals.look_at_pods or left <= 0 else []
+        is_slow = now - self._best_at >= self._intervals.look_at_pods
+        causes = self._causes(request, standing, left <= 0) if is_slow or left <= 0 else []
         self._fatal = {kind: times for kind, times in self._fatal.items() if now - times[1] <= FLICKER}
         self._fatal |= {cause.kind: (self._fatal.get(cause.kind, (now, now))[0], now) for cause in causes if cause.is_fatal}
         # A cause that never ends is made again and again meanwhile: grace is for what may end.
@@ -112,7 +114,7 @@ class Patience:
         if request.timeout is not None and self._clock.monotonic() - self._began > request.timeout:
             raise self._failed(request, standing, causes, f"not finished within {request.timeout:g} s")
 
-    def _causes(self, request: Request, standing: Standing) -> list[diagnosis.Cause]:
+    def _causes(self, request: Request, standing: Standing, is_over: bool) -> list[diagnosis.Cause]:
         """What keeps the pods of the one that grows from becoming available, old pods that do not go included.
 
         It is not the pods as long as the controller manager has not acted upon the size.
@@ -125,8 +127,20 @@ class Patience:
         pods = self._gateway.troubled_pods(slow)
         for other in standing.shrinks:
             pods += [pod for pod in self._gateway.troubled_pods(other) if "deletionTimestamp" in pod["metadata"]]
+        if is_over and not pods:
+            slow = self._recounted(slow)
         found = diagnosis.causes(request, slow, pods, self._gateway.warnings())
         return [self._counted(cause, slow) for cause in found]
+
+    def _recounted(self, slow: Controller) -> Controller:
+        """With as many pods as there are.
+
+        An old controller manager (1.24) leaves the status of a StatefulSet as it is while it cannot make a pod.
+        """
+        if not slow.kind.makes_pods_by_revisions or slow.current < slow.replicas:
+            return slow
+        pods = self._gateway.all_pods(slow)
+        return slow if pods is None else dataclasses.replace(slow, current=sum(owner_uid(pod) == slow.uid for pod in pods))
 
     def _counted(self, cause: diagnosis.Cause, slow: Controller) -> diagnosis.Cause:
         """The cause; fatal, where as many pods more were rejected for the same reason as rule out that another one is taken."""

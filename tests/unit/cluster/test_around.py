@@ -47,6 +47,17 @@ def test_the_history_as_far_as_it_may_be_seen(known, api, uids, selector):
     assert api.sent[0] == ("GET", f"/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector={selector}&limit=500")
 
 
+@pytest.mark.parametrize("told, expected", [
+    ({"major": "1", "minor": "24+"}, False), ({"major": "1", "minor": "25"}, True), ({"major": "2", "minor": "0"}, True),
+    ({"major": "1", "minor": ""}, True), ({"major": None}, True), ({"major": "1", "minor": "\u0664"}, True), (None, True)])
+def test_whether_its_managed_fields_tell_when_something_changed(known, api, told, expected):
+    """A server that does not say how old it is, or does not want to, is a present one; it is asked once."""
+    api.answers.append(status(403) if told is None else answer({"gitVersion": "v", **told}))
+
+    assert [known.tells_changes(), known.tells_changes()] == [expected] * 2
+    assert api.sent == [("GET", "/version")]
+
+
 def test_the_history_that_the_server_keeps_is_found_by_its_owner(connection, api):
     """Its label says nothing of whose it is."""
     items = [{"metadata": {"ownerReferences": [{"uid": uid, "controller": True}]}} for uid in ("u1", "u2")]

@@ -9,10 +9,15 @@ import dataclasses
 import re
 
 import pytest
-from builders import BACK, SUCCESSOR, UPDATE, new, old, rc
-from clusters import Cluster, fails, troubled
+from builders import BACK, SUCCESSOR, UPDATE, new, old, rc, template
+from clusters import Cluster, FakeClock, fails, troubled
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT, Patience
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -213,3 +218,32 @@ def test_and_it_can_go_back_by_itself():
 
     assert "foo is rolled back to myimage:v1" in error.what and "no more of them" not in error.what
     assert list(cluster.controllers()) == ["foo"]
+
+
+@pytest.mark.parametrize("there, told", [(1, True), (2, False), (None, False)], ids=["one is missing", "all there", "not seen"])
+def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, told):
+    """An old controller manager leaves the status of a StatefulSet as it is while it cannot make a pod."""
+    item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "foo"}}, "template": template(), "serviceName": "foo"},
+            "status": {"replicas": 2, "availableReplicas": 2, "updatedReplicas": 0, "observedGeneration": 1}}
+    its = StatefulSet.from_api(item)
+    pod = {"metadata": {"ownerReferences": [{"uid": "uid of foo", "controller": True}]}}
+    event = {"involvedObject": {"uid": "uid of foo"}, "reason": "FailedCreate", "message": "exceeded quota: small"}
+
+    class Quiet(Alone):
+        def troubled_pods(self, controller):
+            return []
+
+        def warnings(self):
+            return [event]
+
+        def all_pods(self, controller):
+            return None if there is None else [pod] * there + [{"metadata": {}}]
+
+    clock = FakeClock()
+    patience = Patience(Quiet(), clock, Intervals())
+    patience.wait(UPDATE, Standing(its, grows=its), "foo", 0)
+    clock.now += UPDATE.progress_deadline
+    with pytest.raises(RolloutFailed) as caught:
+        patience.wait(UPDATE, Standing(its, grows=its), "foo", 0)
+    assert ("exceeded quota: small" in caught.value.why) is told

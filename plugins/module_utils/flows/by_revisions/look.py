@@ -88,7 +88,7 @@ class RevisionsFlow(Flow):
             revisions = self._revisions(base, cluster, memory)
             if revisions is None and is_needed:
                 raise refusals.unreadable_history(request)
-            seen = self.find_in(base, revisions or ())
+            seen = _with_record(self.find_in(base, revisions or ()), cluster)
         if not memory.has_begun and not seen.in_progress:
             memory.settings = t.cast(ByRevisions, base).settings
         seen = seen.witnessed(memory.settings)
@@ -133,6 +133,14 @@ class RevisionsFlow(Flow):
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         seen = t.cast(RevisionsObserved, memory.seen)
         return [] if seen.primary is None or seen.in_progress else self.own_warnings(request, seen)
+
+
+def _with_record(seen: RevisionsObserved, cluster: Cluster) -> RevisionsObserved:
+    """With what the record says of the way back, where an old server cannot tell whether the present template has come back."""
+    told = seen.its.rollout if seen.its else None
+    if not (seen.record and told and told.is_back) or seen.record.is_back or cluster.tells_changes():
+        return seen
+    return dataclasses.replace(seen, record=dataclasses.replace(seen.record, outcome=told.outcome, set=told.set))
 
 
 def of_readiness(seen: RevisionsObserved) -> t.Iterator[str]:

@@ -375,6 +375,21 @@ def test_back_from_an_update_to_an_old_template():
     assert versions(it) == ["v2"] * 3 and "already rolled back" in decide(BACK, it).message
 
 
+@pytest.mark.parametrize("tells, ends", [(False, "v2"), (True, "v1")])
+def test_back_to_a_template_that_came_back_as_an_old_server_shows_it(monkeypatch, tells, ends):
+    """Before Kubernetes 1.25, managedFields do not tell that a ControllerRevision was given another number."""
+    it = cluster()
+    go(UPDATE, it)
+    go(asked(image="myimage:v1", pause_at="1"), it)
+    kept = it.revisions
+    monkeypatch.setattr(it, "revisions", lambda uids: [
+        {**each, "metadata": {**each["metadata"], "managedFields": []}} for each in kept(uids)])
+    monkeypatch.setattr(it, "tells_changes", lambda: tells)
+    go(BACK, it)
+    monkeypatch.undo()
+    assert versions(it) == [ends] * 3
+
+
 def forged(it, name="foo-evil", number=50):
     """Somebody has made a ControllerRevision."""
     one = json.loads(json.dumps(it.revisions(["uid of foo"])[0]))

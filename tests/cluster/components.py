@@ -34,6 +34,8 @@ class Settings:
     """The version, such as 1.36."""
     admission_plugins: tuple[str, ...] = ()
     """Of the API server, alongside those of its default."""
+    feature_gates: tuple[str, ...] = ()
+    """That are opened for the API server and the controller manager."""
     network: Network | None = None
     """Of the real node, where there is one instead of the fake ones."""
 
@@ -169,7 +171,12 @@ def _kube_apiserver(settings: Settings) -> list[str]:
         *(["--shutdown-watch-termination-grace-period=1s"] if settings.minor >= WATCHES_END else ()),
         *([f"--enable-admission-plugins={','.join(settings.admission_plugins)}"] if settings.admission_plugins else ()),
         *(_to_kubelets(settings) if settings.network else ()),
+        *_gates(settings),
     ]
+
+
+def _gates(settings: Settings) -> list[str]:
+    return [f"--feature-gates={','.join(f'{gate}=true' for gate in settings.feature_gates)}"] if settings.feature_gates else []
 
 
 def _to_kubelets(settings: Settings) -> list[str]:
@@ -196,6 +203,7 @@ def _kube_controller_manager(settings: Settings) -> list[str]:
         f"--kube-api-burst={qps * 3 // 2}",  # the ratio of the defaults, 20 and 30
         "--horizontal-pod-autoscaler-sync-period=1s",  # 15 s by default, too slow to meddle in a test
         "--horizontal-pod-autoscaler-downscale-stabilization=1s",
+        *_gates(settings),
     ]
 
 

@@ -46,15 +46,16 @@ VERSION = "BATON_KUBERNETES"
 
 
 def up(name: str = "default", controller_manager_qps: int = 2000, with_real_node: bool = False,
-       admission_plugins: Sequence[str] = (), kubernetes: str = "") -> Cluster | GivenCluster:
+       admission_plugins: Sequence[str] = (), kubernetes: str = "", feature_gates: Sequence[str] = ()) -> Cluster | GivenCluster:
     """The cluster of that name: started, or repaired, unless it is running and healthy.
 
-    Its API server has these admission plugins beside those of its default, from the first start to the end; so long it is
-    of one version of Kubernetes, as BATON_KUBERNETES in the environment says, the newest without.
+    Its API server has these admission plugins beside those of its default, and these feature gates are open, from the first
+    start to the end; so long it is of one version of Kubernetes, as BATON_KUBERNETES in the environment says, the newest without.
     With KUBECONFIG in the environment: that cluster, if it answers. Raises ClusterError; then nothing is left running.
     """
     cluster = find(name)
-    cluster.up(controller_manager_qps, with_real_node, admission_plugins, kubernetes or os.environ.get(VERSION, ""))
+    version = kubernetes or os.environ.get(VERSION, "")
+    cluster.up(controller_manager_qps, with_real_node, admission_plugins, version, feature_gates)
     return cluster
 
 
@@ -113,7 +114,8 @@ class Cluster:
 
     # Verbs
 
-    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str) -> None:
+    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
+           feature_gates: Sequence[str] = ()) -> None:
         """Start what is not healthy, and return when pods can be created. A failure brings the whole cluster down."""
         began = time.monotonic()
         kubernetes = kubernetes or binaries.NEWEST
@@ -121,7 +123,7 @@ class Cluster:
             raise ClusterError(f"a real node is of Kubernetes {binaries.NEWEST}, not {kubernetes}")
         with self._locked():
             state = State.load(self._folder)
-            if state and (other := _other(state, with_real_node, admission_plugins, kubernetes)):
+            if state and (other := _other(state, with_real_node, admission_plugins, kubernetes, feature_gates)):
                 raise ClusterError(f"cluster {self.name} has {other}, which cannot be changed: end it first with `down`")
             as_wanted = state is not None and state.controller_manager_qps == controller_manager_qps
             if as_wanted and set(self.status().values()) == {"healthy"} and _works(state):
@@ -131,7 +133,7 @@ class Cluster:
                 machine.check(self._folder)
             programs = binaries.provide(binaries.needed(with_real_node), kubernetes)
             try:
-                state = state or self._create(controller_manager_qps, with_real_node, admission_plugins, kubernetes)
+                state = state or self._create(controller_manager_qps, with_real_node, admission_plugins, kubernetes, feature_gates)
                 if state.settings.network:
                     state.settings.network.up()
                 if not as_wanted:
@@ -199,11 +201,12 @@ class Cluster:
         return state
 
     def _create(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str],
-                kubernetes: str) -> State:
+                kubernetes: str, feature_gates: Sequence[str]) -> State:
         shutil.rmtree(self._folder, ignore_errors=True)  # one without a state has no process either
         (self._folder / "logs").mkdir(parents=True, mode=0o700)
         self._folder.chmod(0o700)
-        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps, kubernetes, [*admission_plugins])
+        state = State(self._folder, free_ports(), secrets.token_hex(16), controller_manager_qps, kubernetes, [*admission_plugins],
+                      [*feature_gates])
         with uninterrupted():
             state.network = claim_network().number if with_real_node else None
             state.save()
@@ -223,12 +226,15 @@ class Cluster:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _other(state: State, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str) -> str:
+def _other(state: State, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
+           feature_gates: Sequence[str]) -> str:
     """What a cluster that is there has otherwise than it is wanted, of what it has for good; "" where it is as wanted."""
     if with_real_node != (state.network is not None):
         return "other nodes"
     if kubernetes != state.kubernetes:
         return f"Kubernetes {state.kubernetes} and not {kubernetes}"
+    if state.feature_gates != [*feature_gates]:
+        return "other feature gates"
     return "other admission plugins" if state.admission_plugins != [*admission_plugins] else ""
 
 

@@ -44,7 +44,8 @@ class GivenCluster:
         self.certificate_authority = str(path.parent / authority) if authority else None
 
     # pylint: disable-next=unused-argument
-    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str) -> None:
+    def up(self, controller_manager_qps: int, with_real_node: bool, admission_plugins: Sequence[str], kubernetes: str,
+           feature_gates: Sequence[str]) -> None:
         """See that it answers, be it with "unauthorized"; its plugins are its own affair. Raises ClusterError."""
         if with_real_node:
             raise ClusterError(f"KUBECONFIG={self.kubeconfig} names the cluster: its nodes are not ours to make")

@@ -28,6 +28,8 @@ class State:
     """The version of its control plane."""
     admission_plugins: list[str] = field(default_factory=list)
     """Of the API server, alongside those of its default."""
+    feature_gates: list[str] = field(default_factory=list)
+    """That are opened for the API server and the controller manager."""
     network: int | None = None
     """The number of the real node's network; None where the nodes are fake."""
     processes: dict[str, Process] = field(default_factory=dict)
@@ -51,6 +53,5 @@ class State:
     def settings(self) -> Settings:
         """For the command lines."""
         network = None if self.network is None else Network(self.network)
-        return Settings(
-            self.folder, self.first_port, self.controller_manager_qps, self.kubernetes, tuple(self.admission_plugins), network
-        )
+        plugins, gates = tuple(self.admission_plugins), tuple(self.feature_gates)
+        return Settings(self.folder, self.first_port, self.controller_manager_qps, self.kubernetes, plugins, gates, network)

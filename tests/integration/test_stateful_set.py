@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
+import embedded
 import pytest
-from namespace import Killed, as_kind, dies, eventually, is_ready, manifest, uids
+from namespace import ADMISSION_PLUGINS, Killed, Namespace, as_kind, dies, eventually, is_ready, manifest, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
@@ -443,3 +445,36 @@ def test_a_quota_that_keeps_a_pod_from_coming_is_told(namespace):
             {"name": "web", "image": "myimage:v2", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "1m"}}}]}})
     assert "exceeded quota: small" in caught.value.why and "raise the quota" in caught.value.next_command
     assert "max_surge" not in caught.value.next_command
+
+
+# A cluster that replaces several pods at a time
+
+
+@pytest.fixture
+def gated(request):
+    """A namespace where maxUnavailable of a StatefulSet means something: by default it does not, to Kubernetes 1.36 at least."""
+    if os.environ.get("KUBECONFIG"):
+        pytest.skip("NEEDS THE EMBEDDED CLUSTER: the feature gates of a given one are not ours to open")
+    name = embedded.of_this_checkout("gates")
+    with embedded.up(name, admission_plugins=ADMISSION_PLUGINS, feature_gates=["MaxUnavailableStatefulSet"]) as cluster:
+        it = Namespace(cluster.kubeconfig, request.node.originalname)
+        yield it
+        it.delete()
+
+
+def test_as_many_pods_are_missing_as_the_statefulset_or_the_task_says(gated):
+    usual = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2, "partition": 0}}
+    gated.make_stateful_set(5, updateStrategy=usual)
+    for wish, floor in (({}, 3), ({"max_unavailable": "3"}, 2), ({"max_unavailable": "20%"}, 4)):
+        image = f"myimage:v{floor + 10}"
+        with gated.observer() as observer:
+            result = roll(gated, image=image, **wish)
+        assert (observer.fewest_ready, result["rollout"]["floor"]) == (floor, floor)
+        assert not any("max_unavailable" in each for each in result["warnings"]) and strategy(gated) == usual
+
+    roll(gated, pause_at="3")
+    assert versions(gated) == ["v14"] * 2 + ["v2"] * 3
+    with pytest.raises(Killed):
+        back(gated, kill=dies(1, True))
+    back(gated)
+    assert versions(gated) == ["v14"] * 5 and strategy(gated) == usual

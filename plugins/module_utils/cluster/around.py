@@ -27,7 +27,7 @@ class Around:
         """kind: the one that the user names."""
         self._http, self._namespace, self._kind = http, namespace, kind
         self._where = f"namespace {namespace}"
-        self._version: tuple[int, ...] | None = None
+        self._version: tuple[int, int] | None = None
 
     def collection(self, resource: str) -> str:
         """The path of all objects of a kind."""
@@ -81,10 +81,10 @@ class Around:
             except Refused as refused:
                 self._refuse_unless_well(refused)
                 told = {}
-            # "24+", as some providers have it.
-            parts = [re.match("[0-9]{1,4}", text(told, part)) for part in ("major", "minor")]
-            self._version = tuple(int(part[0]) for part in parts if part)
-        return len(self._version) < 2 or self._version >= (1, 25)
+            # major and minor an old one may leave out.
+            match = re.match(r"v([0-9]{1,3})\.([0-9]{1,3})", text(told, "gitVersion"))
+            self._version = (int(match[1]), int(match[2])) if match else (1, 25)
+        return self._version >= (1, 25)
 
     def rules(self) -> list[Json] | None:
         review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": self._namespace}}

@@ -20,7 +20,7 @@ from ..model.steps import HandOver, Patch
 from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, AnswerLost, Http, Refused, Unreachable, quoted
 from .watch import Followed
 
-#: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
+#: Pods are handed over on that many connections at most; each is worth its handshake for so many pods, or for one on a slow line.
 HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 #: Seconds between two looks whether a long write may go on.
 TURN = 0.2
@@ -66,7 +66,7 @@ class Pods:
                 while not has_to_end.is_set():
                     landed.append(self._changes_owner(todo.popleft()))
 
-        workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // PODS_PER_CONNECTION))
+        workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // (1 if self._http.is_slow else PODS_PER_CONNECTION)))
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             working = {pool.submit(work) for _worker in range(workers)}
             try:

@@ -6,15 +6,42 @@
 
 from __future__ import annotations
 
-from ..cluster.gateway import Gateway
+import functools
+import typing as t
+
+from ..cluster.gateway import Gateway, ahead
 from ..flows import soak
 from ..flows.flow import Flow, Memory
+from ..model.fields import Json
 from ..model.observed import Observed
 from ..model.request import Request
 
 #: The resources that the fields of Surroundings are lists of.
 AROUND = {"services": "services", "budgets": "poddisruptionbudgets", "autoscalers": "horizontalpodautoscalers",
           "quotas": "resourcequotas", "nodes": "nodes"}
+
+
+#: What is asked of the cluster before the first write, each by its own name; called, it tells.
+Asked: t.TypeAlias = "dict[str, t.Callable[[], t.Any]]"
+
+
+def ask(flow: Flow, request: Request, gateway: Gateway, seen: Observed) -> Asked:
+    """What may be asked before the Lease is held: what others write there is no reason for a step."""
+    asked: Asked = {}
+    if flow.makes_pods and seen.primary and not seen.in_progress:
+        asked = _ask_for(gateway, "services", "quotas", "nodes")
+    if giver := flow.gives_pods(request, seen):
+        asked["refusal"] = ahead(gateway, functools.partial(gateway.refuse_hand_over, giver))
+    return asked
+
+
+def ask_what_changes(gateway: Gateway) -> Asked:
+    """What tasks write that have held the Lease before."""
+    return _ask_for(gateway, "budgets", "autoscalers")
+
+
+def _ask_for(gateway: Gateway, *fields: str) -> Asked:
+    return {field: ahead(gateway, functools.partial(gateway.objects, AROUND[field])) for field in fields}
 
 
 def allowed(flow: Flow, request: Request, gateway: Gateway, memory: Memory) -> None:
@@ -38,7 +65,7 @@ def look_for_the_frozen(request: Request, gateway: Gateway, memory: Memory) -> N
         note_around(gateway, memory, "autoscalers")
 
 
-def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, seen: Observed) -> list[str]:
+def look_around(flow: Flow, request: Request, memory: Memory, seen: Observed, asked: Asked) -> list[str]:
     """What the update depends on, with warnings of what will not work. Raises RolloutError where pods may not be handed over.
 
     Returns those of them that the flow itself has: they are about what cannot be undone.
@@ -46,13 +73,10 @@ def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, 
     from ..explain import gitops
     from ..explain.surroundings import Surroundings, warnings
 
-    note_around(gateway, memory, "budgets", "autoscalers")
-    around = None
-    if flow.makes_pods and seen.primary and not seen.in_progress:
-        found = {field: gateway.objects(AROUND[field]) for field in ("services", "quotas", "nodes")}
-        around = Surroundings(budgets=memory.budgets, autoscalers=memory.autoscalers, **found)
-    if giver := flow.gives_pods(request, seen):
-        gateway.refuse_hand_over(giver)
+    found: dict[str, list[Json] | None] = {field: tell() for field, tell in asked.items()}
+    memory.budgets, memory.autoscalers = found["budgets"], found["autoscalers"]
+    found.pop("refusal", None)
+    around = Surroundings(**found) if "services" in found else None
     if seen.named and not seen.in_progress:
         memory.warnings += gitops.warnings(request, seen.named)
     if around and seen.primary:

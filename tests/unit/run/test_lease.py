@@ -45,6 +45,9 @@ class Server:
     def server_time(self):
         return self.now
 
+    def beside(self, work):
+        return None
+
 
 class Client:
     """A task; every second that it sleeps passes on the server too, and others do then what they do."""

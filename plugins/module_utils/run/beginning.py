@@ -35,9 +35,13 @@ def ask(flow: Flow, request: Request, gateway: Gateway, seen: Observed) -> Asked
     return asked
 
 
-def ask_what_changes(gateway: Gateway) -> Asked:
-    """What tasks write that have held the Lease before."""
-    return _ask_for(gateway, "budgets", "autoscalers")
+def ask_what_changes(flow: Flow, request: Request, gateway: Gateway, seen: Observed) -> Asked:
+    """What tasks write that have held the Lease before; the history, which is needed later, only where answers take long."""
+    asked = _ask_for(gateway, "budgets", "autoscalers")
+    if request.lock and flow.wishes(request) and seen.primary and not seen.in_progress:
+        begun = gateway.beside(functools.partial(gateway.revisions, [seen.primary.uid]))
+        asked |= {"revisions": begun.result} if begun else {}
+    return asked
 
 
 def _ask_for(gateway: Gateway, *fields: str) -> Asked:
@@ -76,6 +80,8 @@ def look_around(flow: Flow, request: Request, memory: Memory, seen: Observed, as
     found: dict[str, list[Json] | None] = {field: tell() for field, tell in asked.items()}
     memory.budgets, memory.autoscalers = found["budgets"], found["autoscalers"]
     found.pop("refusal", None)
+    if "revisions" in found:
+        memory.revisions = found.pop("revisions")
     around = Surroundings(**found) if "services" in found else None
     if seen.named and not seen.in_progress:
         memory.warnings += gitops.warnings(request, seen.named)

@@ -145,7 +145,7 @@ class _Run:
         self.soaking.refuse_blindly(self.request)
         if self.request.lock:
             self.lease.take()
-        asked = {**beginning.ask_what_changes(self.gateway), **asked}
+        asked = {**beginning.ask_what_changes(self.flow, self.request, self.gateway, seen), **asked}
         if self.request.lock:
             self.look_again(seen)
             self.start = self.memory.revisions = None  # whoever held it may have changed everything

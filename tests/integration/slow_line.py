@@ -49,7 +49,7 @@ class SlowLine:
 
     @property
     def on_the_way(self) -> list[str]:
-        """As many requests as possible of which each was sent after the one before was answered: what is sent beside them is none."""
+        """As many requests as possible, each sent after the one before was answered: what is sent beside them is not among them."""
         found: list[str] = []
         free = 0.0
         for each in sorted(self.requests, key=lambda it: it.ended):

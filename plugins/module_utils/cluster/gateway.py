@@ -15,7 +15,6 @@ from ..model.kinds import Kind
 from ..model.observed import Controller, Pod
 from ..model.steps import HandOver, Write
 
-
 Anything = t.TypeVar("Anything")
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import concurrent.futures
 import typing as t
 
-from ..flows.flow import Cluster, RealCluster
+from ..flows.flow import Anything, Cluster, RealCluster
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller, Pod
 from ..model.steps import HandOver, Write
-
-Anything = t.TypeVar("Anything")
 
 
 class Reads(Cluster, t.Protocol):
@@ -83,9 +81,6 @@ class Leases(t.Protocol):
 
 class Gateway(Reads, Writes, Leases, t.Protocol):
     """What the driver needs of a cluster."""
-
-    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
-        """Begin what the next step does not wait for, where answers take long; None where it had better be done in its turn."""
 
 
 def ahead(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:

@@ -44,9 +44,9 @@ LONGEST_RETRY_AFTER = 30.0
 WHOLE_TIMEOUT = 120.0
 #: Bytes of an answer that are read: about ten times what a page of large controllers has.
 MOST_BYTES = 64 * 2**20
-#: Seconds that even the fastest of some answers takes on a slow line. There a request that nobody has to wait for is worth a
-#: connection of its own, and as many are sent at once; elsewhere its handshake costs more than the wait.
-SLOW, SOME_ANSWERS = 0.1, 2
+#: Seconds that even the fastest answer takes on a slow line. There a request that nobody has to wait for is worth a connection of
+#: its own, and as many are sent at once; elsewhere its handshake costs more than the wait.
+SLOW = 0.1
 #: Requests that are sent beside others.
 BESIDE = 8
 #: Objects of one page of a list, of one with objects that are too large for that (the server takes 3 MiB for one), and of a list.
@@ -136,8 +136,8 @@ class Http:
         self._lock = threading.Lock()
         self._has_answered = False
         self._unreachable_at = -STARTING
-        #: Answers so far, and the seconds that the fastest of them took.
-        self._answers, self._fastest = 0, ANSWER_TIMEOUT
+        #: Seconds that the fastest answer so far took.
+        self._fastest = float("inf")
         self._beside = concurrent.futures.ThreadPoolExecutor(BESIDE)
 
     def count(self, method: str) -> None:
@@ -148,7 +148,7 @@ class Http:
     @property
     def is_slow(self) -> bool:
         """Whether it is the line that takes long, whatever is asked."""
-        return self._answers >= SOME_ANSWERS and self._fastest > SLOW
+        return self._has_answered and self._fastest > SLOW
 
     def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
         """As said in gateway.py."""
@@ -256,7 +256,7 @@ class Http:
             raise TooLarge(f"the answer to {method} {path.partition('?')[0]} has more than {most or MOST_BYTES} bytes",
                            where=self.connection.server)
         self._has_answered = True
-        self._answers, self._fastest = self._answers + 1, min(self._fastest, time.monotonic() - began)
+        self._fastest = min(self._fastest, time.monotonic() - began)
         with contextlib.suppress(TypeError, ValueError):  # no date, or none that can be read
             self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() - time.time()
         return answer.status, answer.headers, data

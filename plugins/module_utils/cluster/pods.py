@@ -20,8 +20,10 @@ from ..model.steps import HandOver, Patch
 from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, AnswerLost, Http, Refused, Unreachable, quoted
 from .watch import Followed
 
-#: Pods are handed over on that many connections at most; each is worth its handshake for so many pods, or for one on a slow line.
+#: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
 HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
+#: On a slow line, each is worth it for a single pod.
+SLOW_CONNECTIONS = 20
 #: Seconds between two looks whether a long write may go on.
 TURN = 0.2
 #: Of a log, at most.
@@ -66,7 +68,9 @@ class Pods:
                 while not has_to_end.is_set():
                     landed.append(self._changes_owner(todo.popleft()))
 
-        workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // (1 if self._http.is_slow else PODS_PER_CONNECTION)))
+        workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // PODS_PER_CONNECTION))
+        if self._http.is_slow:
+            workers = min(SLOW_CONNECTIONS, len(todo))
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             working = {pool.submit(work) for _worker in range(workers)}
             try:

@@ -279,7 +279,7 @@ def test_many_pods_are_handed_over_on_several_connections(known, api):
 
 def test_on_a_slow_line_each_pod_is_worth_a_connection(known, api, monkeypatch):
     monkeypatch.setattr(http.Http, "is_slow", True)
-    names = [f"pod-{number}" for number in range(room.HAND_OVER_CONNECTIONS)]
+    names = [f"pod-{number}" for number in range(room.SLOW_CONNECTIONS)]
     together = threading.Barrier(len(names), timeout=10)
 
     def meet(handler, query):

@@ -265,8 +265,19 @@ def test_on_a_slow_line_nothing_is_on_the_way_but_what_a_step_needs(surge, sizes
 
     until_small = ["write"] * (3 + sizes)
     keep_rename_close, delete_open = ["write"] * 3, ["write"] * 2
-    handover = ["live_pods", "write", "live_pods"]
+    handover = ["write", "live_pods"]
     assert cluster.on_the_way == ["rules", "put_lease", "look_up", *until_small, *keep_rename_close, *handover, *delete_open]
+
+
+def test_a_list_that_was_begun_before_next_was_closed_does_not_tell_that_it_has_no_pods():
+    """Somebody may have let it make one since."""
+    cluster = Far(rc(replicas=1))
+    live_pods = cluster.live_pods
+    cluster.live_pods = lambda selector: () if cluster.is_beside else live_pods(selector)
+
+    cluster.run()
+
+    assert cluster.on_the_way.count("live_pods") == 2 and len(cluster.cluster.pods) == 1
 
 
 # The handover

@@ -19,6 +19,8 @@ class Request(t.NamedTuple):
     what: str
     began: float
     ended: float
+    #: Whether the next step waits for it: the thread that takes the steps has sent it, or it hands over a pod.
+    is_step_s: bool
 
 
 class SlowLine:
@@ -27,6 +29,7 @@ class SlowLine:
     def __init__(self, seconds: float = SECONDS) -> None:
         self.requests: list[Request] = []
         self._seconds, self._lock = seconds, threading.Lock()
+        self._thread = threading.current_thread()
 
     def lead(self, pool: t.Any) -> None:
         """Let a pool's requests go along it."""
@@ -37,8 +40,9 @@ class SlowLine:
             time.sleep(self._seconds)
             answer = send(method, url, **options)
             if "watch=" not in url:
+                is_step_s = threading.current_thread() is self._thread or "/pods/" in url
                 with self._lock:
-                    self.requests.append(Request(f"{method} {urlsplit(url).path}", began, time.monotonic()))
+                    self.requests.append(Request(f"{method} {urlsplit(url).path}", began, time.monotonic(), is_step_s))
             return answer
 
         pool.urlopen = slow
@@ -49,11 +53,11 @@ class SlowLine:
 
     @property
     def on_the_way(self) -> list[str]:
-        """As many requests as possible, each sent after the one before was answered: what is sent beside them is not among them."""
+        """Those that a step waits for, each sent after the one before was answered; of those sent at once, one."""
         found: list[str] = []
         free = 0.0
         for each in sorted(self.requests, key=lambda it: it.ended):
-            if each.began >= free:
+            if each.is_step_s and each.began >= free:
                 free = each.ended
                 found.append(each.what)
         return found

@@ -256,6 +256,7 @@ def _may_have_unheard_partner(primary: Controller, successor: Controller | None,
     if not primary.partner or (successor and successor.name == primary.partner):
         return False
     if memory.seen.successor and memory.seen.successor.uid == primary.partner_uid:
+        memory.is_successor_looked_up = True
         return False  # it was there, and its end was heard of
     if primary.takeover:  # its successor is never made again
         is_known, memory.is_successor_looked_up = memory.is_successor_looked_up, True

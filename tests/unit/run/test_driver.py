@@ -426,6 +426,25 @@ def test_a_next_that_is_gone_is_looked_up_once():
     assert [step["action"] for step in result["steps"]] == ["hand over", "annotate"]
 
 
+def test_a_next_that_this_task_has_seen_go_is_not_looked_up():
+    """Nor while foo's own numbers are late."""
+    cluster, late = Cluster(rc()), []
+
+    def happens():
+        moves = cluster.cluster.moves
+        while handed_over(cluster) and len(late) < 8 and (made := [it for it in moves() if (it.verb, it.name) != ("sync", "foo")]):
+            cluster.cluster.make(made[0])
+        if handed_over(cluster) and len(late) < 8:
+            late.append(SUCCESSOR in cluster.controllers())
+        else:
+            cluster.cluster.settle()
+
+    cluster.happens = happens
+    cluster.run()
+
+    assert late[-3:] == [False] * 3 and cluster.called("look_up") == ["foo"]
+
+
 @pytest.mark.parametrize("request_, items, asks", [
     (UPDATE, [rc()], True),
     (UPDATE, [rc(replicas=0)], False),

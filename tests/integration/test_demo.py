@@ -33,7 +33,7 @@ def test_the_demo(name):
     environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
 
     run = subprocess.run(["make", "--no-print-directory", "demo"], cwd=ROOT, env={**environment, "BATON_DEMO_CLUSTER": name},
-                         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+                         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "This is not what the demo is about to show" not in run.stdout and "That was it" in run.stdout

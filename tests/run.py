@@ -79,10 +79,10 @@ TIERS = {
             "antsibull-changelog lint",
         ]
     ),
-    "unit": Tier(["pytest -q -n auto --dist worksteal tests/unit"]),
+    "unit": Tier(["pytest -q -n auto --dist worksteal --durations 20 tests/unit"]),
     "sanity": Tier(["bash tests/sanity/run"]),
     "packaging": Tier(["python tests/packaging"]),
-    "integration": Tier([BUILD, f"pytest -q {WORKERS} tests/integration"]),
+    "integration": Tier([BUILD, f"pytest -q {WORKERS} --durations 20 tests/integration"]),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration",
                     "env FORGERIES=3000 pytest -q tests/unit/test_forgery.py"]),

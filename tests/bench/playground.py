@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import kubernetes
 from counting import Counter, Everybody
 from namespace import role
+from slow_line import SlowLine
 from watching import Watch
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
@@ -60,6 +61,8 @@ class Rolled(NamedTuple):
     #: Seconds of its own processor time, and of waiting for answers to requests.
     processor: float = 0
     answers: float = 0
+    #: Requests on a slow line that were sent one after the other.
+    on_the_way: int = 0
 
 
 class HandedOver(NamedTuple):
@@ -95,8 +98,9 @@ class ManyRolled(NamedTuple):
 class Playground:
     """A namespace of its own, as a context manager. The client under test is a ServiceAccount in it."""
 
-    def __init__(self, kubeconfig: str) -> None:
-        self._administrator = kubeconfig
+    def __init__(self, kubeconfig: str, is_far: bool = False) -> None:
+        """is_far: what is rolled is rolled over a slow line, by us or by the peer."""
+        self._administrator, self._is_far = kubeconfig, is_far
         self._client = kubernetes.config.new_client_from_config(kubeconfig)
         self._core = kubernetes.client.CoreV1Api(self._client)
         self._apps = kubernetes.client.AppsV1Api(self._client)
@@ -129,21 +133,21 @@ class Playground:
         else:
             self.create_controller(replicas, image, name)
 
-    def create_controller(self, replicas: int, image: str, name: str = "foo") -> Json:
+    def create_controller(self, replicas: int, image: str, name: str = "foo", **more: Any) -> Json:
         """A ReplicationController; its manifest."""
-        spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image)}
+        spec = {"replicas": replicas, "selector": {"app": name}, "template": _template(name, image), **more}
         metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
         manifest = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": metadata, "spec": spec}
         self._core.create_namespaced_replication_controller(self.namespace, manifest)
         return manifest
 
-    def create_deployment(self, replicas: int, image: str, surge: int | str = "25%", name: str = "bar") -> Json:
+    def create_deployment(self, replicas: int, image: str, surge: int | str = "25%", name: str = "bar", **more: Any) -> Json:
         """A Deployment; its manifest."""
         strategy = {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 0}}
         spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": _template(name, image)}
         metadata = {"name": name, "namespace": self.namespace, "labels": {"app": name}}
         manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
-                    "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1}}
+                    "spec": {**spec, "strategy": strategy, "revisionHistoryLimit": 1, **more}}
         self._apps.create_namespaced_deployment(self.namespace, manifest)
         return manifest
 
@@ -213,6 +217,9 @@ class Playground:
         before, began, processor = self._ours.so_far(), time.perf_counter(), time.process_time()
         request = request_from(task)
         gateway = KubernetesGateway(Connection({"kubeconfig": self.kubeconfig}, {}), request.namespace, choose(request).watches)
+        line = SlowLine() if self._is_far else None
+        if line:
+            line.lead(gateway.http.connection.pool)
         answers = Answers(gateway)
         try:
             result = driver.run(choose(request), request, gateway, driver.Clock(), say)
@@ -225,7 +232,7 @@ class Playground:
         closed = times.get(CLOSED, ended)
         return Rolled(ended - began, self._ours.so_far() - before, times.get("rename", ended) - began,
                       times.get(OPENED, ended) - closed if CLOSED in times else 0, times.get("hand", closed) - closed,
-                      len(result["steps"]), answers.bytes, processor, answers.seconds)
+                      len(result["steps"]), answers.bytes, processor, answers.seconds, len(line.on_the_way) if line else 0)
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandedOver:
         """An update of foo that pauses when every pod is new; the handover when the old ones are gone; the bare patches."""
@@ -333,18 +340,24 @@ class Playground:
 
     def roll_deployments(self, image: str) -> Rolled:
         """A rollout of all Deployments by their controller, up to the end that `kubectl rollout status` waits for."""
-        return self._roll(self._apps.list_namespaced_deployment, self._apps.patch_namespaced_deployment, image)
+        return self._roll("deployment", image)
 
     def roll_stateful_sets(self, image: str) -> Rolled:
         """The same of all StatefulSets; their controller's requests are not counted."""
-        return self._roll(self._apps.list_namespaced_stateful_set, self._apps.patch_namespaced_stateful_set, image)
+        return self._roll("stateful_set", image)
 
     def roll_daemon_sets(self, image: str) -> Rolled:
         """The same of all DaemonSets."""
-        return self._roll(self._apps.list_namespaced_daemon_set, self._apps.patch_namespaced_daemon_set, image)
+        return self._roll("daemon_set", image)
 
-    def _roll(self, listing: Callable[..., Any], patching: Callable[..., Any], image: str) -> Rolled:
-        before, began = self._peers.so_far(), time.perf_counter()
+    def _roll(self, resource: str, image: str) -> Rolled:
+        before = self._peers.so_far()
+        client = kubernetes.config.new_client_from_config(self._administrator)
+        if self._is_far:
+            SlowLine().lead(client.rest_client.pool_manager)
+        api = kubernetes.client.AppsV1Api(client)
+        listing, patching = getattr(api, f"list_namespaced_{resource}"), getattr(api, f"patch_namespaced_{resource}")
+        began = time.perf_counter()
         patch = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}}
         listed = listing(self.namespace)
         for name in (waited_for := {it.metadata.name for it in listed.items}):

@@ -280,6 +280,36 @@ def throttled(bench: Bench) -> list[Row]:
     ]
 
 
+def slow_line(bench: Bench) -> list[Row]:
+    """20 pods, where each request takes 300 ms: those that are ready at once, and those that take 3 s. And a Deployment."""
+    return [row for surge, seconds, most in ((1, 0, 50), ("25%", 0, 20), (1, 3, None))
+            for row in _over_a_slow_line(bench.not_too_many(), surge, seconds, most)]
+
+
+def _over_a_slow_line(bench: Bench, surge: int | str, seconds: int, most: int | None) -> list[Row]:
+    pods = 20
+    with Playground(bench.kubeconfig, is_far=True) as ours, Playground(bench.kubeconfig, is_far=True) as peers:
+        ours.create_controller(pods, "myimage:v1", minReadySeconds=seconds)
+        peers.create_deployment(pods, "myimage:v1", surge, minReadySeconds=seconds)
+        for each in (ours, peers):
+            each.until_ready()
+        versions = new_versions()
+        task = {"name": "foo", "namespace": ours.namespace, "max_surge": str(surge)}
+        what = f"{pods} pods, surge {surge}, {f'{seconds} s' if seconds else 'at once'} until ready, 300 ms a request"
+        our_runs, their_runs = in_turns(
+            bench,
+            what,
+            lambda: ours.roll(**task, image=next(versions)),
+            lambda: peers.roll_deployments(next(versions)),
+        )
+    goal = 1.2 if seconds else None
+    return [
+        Row(what, [each.seconds for each in our_runs], "Deployment controller", [each.seconds for each in their_runs],
+            ratio_goal=goal),
+        Row(f"{what}: requests one after the other", [each.on_the_way for each in our_runs], unit="", most=most),
+    ]
+
+
 def kubectl(bench: Bench) -> list[Row]:
     """50 pods, one after the other, as kubectl rolling-update did it: the last version that has it, 1.17. And a Deployment."""
     pods = 50
@@ -448,6 +478,7 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "stateful-set-of-20": stateful_set_of_20,
     "daemon-set-of-20": daemon_set_of_20,
     "throttled": throttled,
+    "slow-line": slow_line,
     "kubectl": kubectl,
     "handover-of-4": functools.partial(handover, pods=4),
     "handover-of-100": functools.partial(handover, pods=100),

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = [".venv/bin/python", "tests/cluster"]
-NAME = ["--name", "demo"]
+NAME = ["--name", os.environ.pop("BATON_DEMO_CLUSTER", "demo")]
+"""A test lends it another one that is there already."""
 TO = "ansible-playbook baton.kubernetes.image_bump -e controller=foo -e image=myimage:"
 
 

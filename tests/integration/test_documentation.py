@@ -9,10 +9,13 @@ half-way. A page's words stay as they are but for the namespace.
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import re
 import shlex
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -28,6 +31,17 @@ NAMES = ("foo", "shop")
 #: Task files that examples name: a check, a hook.
 FILES = re.compile(r"\b[\w/-]+\.yml\b")
 COMMAND = re.compile(r"(?:    |\$ |.*`)(ansible(?:-playbook)? [^`]*baton\.kubernetes\.[^`]*?)`?(?:;.*|\.)?$")
+#: What README.md tells to type besides, and what types it.
+TYPED_ELSEWHERE = {
+    "make demo": "test_demo.py",
+    "make test": "it runs this test",
+    "ansible-galaxy collection install .": "tests/packaging installs what it has built",
+    "pip install kubernetes": "requirements.txt, of which .venv is made",
+    "pip install drawsvg": "tests/requirements.txt, of which .venv is made",
+    "ansible-playbook baton.kubernetes.regions -i clusters.yml": "test_many_clusters.py: it needs more than one cluster",
+}
+#: An address in an example that somebody has to answer at.
+ADDRESS = "https://shop.example.com"
 #: Words that stand for something, or for another cluster: shown, and not to be typed as they are.
 NOT_TYPED = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
@@ -46,8 +60,42 @@ def playbooks():
     for page in PAGES:
         for number, block in enumerate(re.findall(r"```yaml\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)):
             plays, *_more = yaml.safe_load_all(block)
+            if page == "README.md" and "hosts" not in plays[0]:
+                plays = [{"hosts": "localhost", "gather_facts": False, "tasks": plays}]
             if isinstance(plays, list) and "hosts" in plays[0]:
                 yield pytest.param(plays, id=f"{page}-{number}")
+
+
+def of_readme():
+    """The lines of README.md that one would type: those of blocks without a language, and those after a prompt."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    outside = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    lines = re.findall(r"^\$ (.*)", text, re.MULTILINE) + re.findall(r"^    (\S.*)", outside, re.MULTILINE)
+    return [line.partition(" #")[0].strip() for line in lines]
+
+
+class Shop(http.server.BaseHTTPRequestHandler):
+    """The service of an example, in health."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_unused):
+        """Nothing: the play says what it has got."""
+
+
+@contextlib.contextmanager
+def shop():
+    """Its address."""
+    with http.server.HTTPServer(("127.0.0.1", 0), Shop) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.fixture
@@ -94,13 +142,26 @@ def test_a_playbook(namespace, typed, tmp_path, plays):
     plays = [{**defaults, **play} for play in json.loads(text)]
     for role in (role for play in plays for role in play.get("roles", ())):
         role[f"{role['role'].rpartition('.')[2]}_namespace"] = namespace.name
-    (tmp_path / "play.yml").write_text(json.dumps(plays))
+    with shop() as address:
+        (tmp_path / "play.yml").write_text(json.dumps(plays).replace(ADDRESS, address))
 
-    typed("ansible-playbook", "play.yml", goes_back="rollback" in text, files=FILES.findall(text))
+        typed("ansible-playbook", "play.yml", goes_back="baton.kubernetes.rollback" in text, files=FILES.findall(text))
 
     images = {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()}
-    assert len(images) == 2 or "rollback" in text, "one of the two is another image now"
+    assert len(images) == 2 or "baton.kubernetes.rollback" in text, "one of the two is another image now"
 
 
 def test_the_examples_are_found():
     assert len(commands()) >= 8 and len(list(playbooks())) >= 2
+
+
+def test_whatever_readme_tells_to_type_is_typed_or_it_is_said_what_types_it():
+    typed = {values[0] for values in (each.values for each in commands())}
+    lines = of_readme()
+    left = [line for line in lines if line not in typed and not line.startswith(tuple(TYPED_ELSEWHERE))]
+    unused = [known for known in TYPED_ELSEWHERE if not any(line.startswith(known) for line in lines)]
+
+    assert len(lines) > 12 and not left, "add what types them to TYPED_ELSEWHERE, or let them match COMMAND"
+    assert not unused, "README.md has them no more"
+    languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert languages == {"console", "yaml"}, "blocks of another language are not looked at"

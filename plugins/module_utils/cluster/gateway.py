@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import typing as t
 
-from ..flows.flow import Cluster, RealCluster
+from ..flows.flow import Anything, Cluster, RealCluster
 from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import Controller, Pod
@@ -59,7 +60,7 @@ class Writes(t.Protocol):
         """Let pods change their controller, and return how many have; it ends early where may_go_on() says no."""
 
     def record(self, event: Json) -> bool:
-        """Create an Event; False when that is not possible, whatever the reason."""
+        """Create an Event; False when that is not possible, whatever the reason, or was not the last time."""
 
 
 class Leases(t.Protocol):
@@ -80,6 +81,12 @@ class Leases(t.Protocol):
 
 class Gateway(Reads, Writes, Leases, t.Protocol):
     """What the driver needs of a cluster."""
+
+
+def ahead(gateway: Gateway, read: t.Callable[[], Anything]) -> t.Callable[[], Anything]:
+    """The same read, begun already where answers take long: then what it has brought, or raised, is there when it is called."""
+    begun = gateway.beside(read)
+    return begun.result if begun else read
 
 
 class RealGateway(Gateway, RealCluster, t.Protocol):
@@ -114,6 +121,9 @@ class Alone:
 
     def server_time(self) -> float:
         return 0.0
+
+    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+        return None
 
     def find(self, kind: str, name: str) -> Json | None:
         return None

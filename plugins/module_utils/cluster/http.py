@@ -12,6 +12,7 @@ conventions (Retry-After, 410).
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
 import email.utils
 import json
@@ -43,6 +44,11 @@ LONGEST_RETRY_AFTER = 30.0
 WHOLE_TIMEOUT = 120.0
 #: Bytes of an answer that are read: about ten times what a page of large controllers has.
 MOST_BYTES = 64 * 2**20
+#: Seconds that even the fastest answer takes on a slow line. There a request that nobody has to wait for is worth a connection of
+#: its own, and as many are sent at once; elsewhere its handshake costs more than the wait.
+SLOW = 0.1
+#: Requests that are sent beside others.
+BESIDE = 8
 #: Objects of one page of a list, of one with objects that are too large for that (the server takes 3 MiB for one), and of a list.
 PAGE, SMALL_PAGE, MOST_OBJECTS = 500, 20, 200_000
 
@@ -53,6 +59,9 @@ METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 ONE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 #: Statuses of a server that may be well again in a moment.
 RETRIED = {408, 429, 500, 502, 503, 504}
+
+
+Anything = t.TypeVar("Anything")
 
 
 class Refused(Exception):
@@ -127,11 +136,27 @@ class Http:
         self._lock = threading.Lock()
         self._has_answered = False
         self._unreachable_at = -STARTING
+        #: Seconds that the fastest answer so far took.
+        self._fastest = float("inf")
+        self._beside = concurrent.futures.ThreadPoolExecutor(BESIDE)
 
     def count(self, method: str) -> None:
         """A request is about to be sent."""
         with self._lock:
             self.requests[method] += 1
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it is the line that takes long, whatever is asked."""
+        return self._has_answered and self._fastest > SLOW
+
+    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+        """As said in gateway.py."""
+        return self._beside.submit(work) if self.is_slow else None
+
+    def close(self) -> None:
+        """Wait for what is still under way."""
+        self._beside.shutdown()
 
     def note_outage(self) -> None:
         """The API server could not be reached just now."""
@@ -207,6 +232,7 @@ class Http:
         if body is not None:
             headers["Content-Type"] = content_type
         self.count(method)
+        began = time.monotonic()
         try:
             # Nothing is to be encoded; but what urllib3 1.26 calls request() loses headers that are there twice.
             answer = self.connection.pool.request_encode_url(
@@ -230,6 +256,7 @@ class Http:
             raise TooLarge(f"the answer to {method} {path.partition('?')[0]} has more than {most or MOST_BYTES} bytes",
                            where=self.connection.server)
         self._has_answered = True
+        self._fastest = min(self._fastest, time.monotonic() - began)
         with contextlib.suppress(TypeError, ValueError):  # no date, or none that can be read
             self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() - time.time()
         return answer.status, answer.headers, data

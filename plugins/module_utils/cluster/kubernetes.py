@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import typing as t
 
 from ..model.errors import RolloutError
@@ -38,6 +39,8 @@ class KubernetesGateway:
         #: The kind that the user names.
         self.kind = kinds[0]
         self.http = Http(connection)
+        self.beside = self.http.beside
+        self._recorded: concurrent.futures.Future[bool] | None = None
         self._namespace = namespace
         self._caches: dict[str, Cache] = {kind: Cache(self.http, kind, namespace) for kind in kinds}
         self._named = self._caches[self.kind]
@@ -63,6 +66,7 @@ class KubernetesGateway:
         for cache in self._caches.values():
             cache.stop()
         self._pods.stop()
+        self.http.close()
 
     # The controllers
 
@@ -173,6 +177,12 @@ class KubernetesGateway:
         return self.http.send("DELETE", path, options)
 
     def record(self, event: Json) -> bool:
+        before, self._recorded = self._recorded, self.beside(lambda: self._record(event))
+        if self._recorded is None:
+            return self._record(event)
+        return before is None or not before.done() or before.result()
+
+    def _record(self, event: Json) -> bool:
         try:
             return self.http.once("POST", f"/api/v1/namespaces/{self._namespace}/events", event)[0] < 300
         except (Unreachable, RolloutError):

@@ -22,6 +22,8 @@ from .watch import Followed
 
 #: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
 HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
+#: On a slow line, each is worth it for a single pod.
+SLOW_CONNECTIONS = 20
 #: Seconds between two looks whether a long write may go on.
 TURN = 0.2
 #: Of a log, at most.
@@ -67,6 +69,8 @@ class Pods:
                     landed.append(self._changes_owner(todo.popleft()))
 
         workers = min(HAND_OVER_CONNECTIONS, -(-len(todo) // PODS_PER_CONNECTION))
+        if self._http.is_slow:
+            workers = min(SLOW_CONNECTIONS, len(todo))
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
             working = {pool.submit(work) for _worker in range(workers)}
             try:

@@ -9,6 +9,7 @@ A flow remembers nothing: what it decides upon is what it observes. choice.py pi
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import typing as t
 
@@ -21,6 +22,7 @@ from ..model.steps import Create, Decision, Merge, Patch, Step, Write
 
 #: Seconds between two looks whose each pod is.
 LOOK_AT_PODS_AGAIN = 0.5
+Anything = t.TypeVar("Anything")
 #: API group, resource, verbs.
 Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
@@ -65,6 +67,9 @@ class Cluster(t.Protocol):
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
         """The object as the API server would store it. Raises RolloutError where it refuses that."""
+
+    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+        """Begin what the next step does not wait for, where answers take long; None where it had better be done in its turn."""
 
 
 class RealCluster(Cluster, t.Protocol):
@@ -159,6 +164,8 @@ class Memory:
     #: When the pods of a handover are to be looked at again, and whether its successor was looked up.
     look_at_pods_from: float = 0.0
     is_successor_looked_up: bool = False
+    #: The first list of them, begun beside the step before it.
+    pods_begun: concurrent.futures.Future[tuple[Pod, ...]] | None = None
     #: Told at the end of the task.
     warnings: list[str] = dataclasses.field(default_factory=list)
 

@@ -50,6 +50,11 @@ def is_under_way(seen: Observed) -> bool:
                                  and successor.partner == primary.name)))
 
 
+def is_half_closed(seen: Observed) -> bool:
+    """Whether the next step closes the successor, and the pods are handed over after that."""
+    return bool(seen.primary and seen.successor and is_closed(seen.primary) and not is_closed(seen.successor))
+
+
 def needs_pods(seen: Observed) -> bool:
     """Whether the next decision depends on whose each pod is."""
     primary, successor = seen.primary, seen.successor

@@ -140,13 +140,14 @@ class _Run:
 
     def begin(self, seen: Observed) -> None:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
-        beginning.allowed(self.flow, self.request, self.gateway, self.memory)
+        asked = beginning.allowed(self.flow, self.request, self.gateway, self.memory, seen)
         self.soaking.refuse_blindly(self.request)
         if self.request.lock:
             self.lease.take()
+            asked |= beginning.ask_meanwhile(self.flow, self.request, self.gateway, seen)
             self.look_again(seen)
             self.start = self.memory.revisions = None  # whoever held it may have changed everything
-        for warning in beginning.look_around(self.flow, self.request, self.gateway, self.memory, seen):
+        for warning in beginning.look_around(self.flow, self.request, self.gateway, self.memory, seen, asked):
             self.chronicle.say(f"warning: {warning}")
         self.memory.has_begun = True
         self.patience.begin_anew()

@@ -4,8 +4,9 @@
 
 """One driver at a time: a Lease (coordination.k8s.io/v1) for each controller, held from the first write to the end.
 
-Renewed every few seconds, and always before a write, so that a driver which has lost it stops there. Whoever was killed loses
-it after DURATION; on the same machine at once, if it is certain that the process has ended: it cannot come back then.
+Renewed every few seconds, and always before a write, so that a driver which has lost it stops there; where answers take long,
+beside that write, which waits for it only when it has become late. Whoever was killed loses it after DURATION; on the same machine
+at once, if it is certain that the process has ended: it cannot come back then.
 
 Nothing that is written in a Lease is a reason to take it, or not to: neither a clock's time nor how long its holder would like to
 have it. It must be seen not to be renewed for DURATION, by our own clock, as client-go's leaderelection has it.
@@ -13,6 +14,7 @@ have it. It must be seen not to be renewed for DURATION, by our own clock, as cl
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import datetime
 import getpass
@@ -32,6 +34,8 @@ from ..model.request import Request
 DURATION = 15
 #: Seconds between two renewals, where the driver does not say otherwise; a holder is known to be alive after that time.
 RENEW_AFTER = 2.0
+#: Seconds after which nothing is done any more before it is renewed: as much again is left for what has been begun before.
+AT_LATEST = DURATION / 2
 #: Seconds between two looks at somebody else's lease.
 LOOK_AGAIN = 0.5
 #: How often a Lease may change its holder, for the API; it takes none with a higher number.
@@ -131,6 +135,8 @@ class Lease:
         self._process = Process.mine()
         self._held: Json | None = None
         self._renewed_at = 0.0
+        #: The renewal that is under way.
+        self._renewal: concurrent.futures.Future[bool] | None = None
         #: Somebody else has it, who took this task for dead.
         self.is_lost = False
 
@@ -178,9 +184,7 @@ class Lease:
 
     def keep(self) -> None:
         """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
-        if self._held is None or self._elapsed() - self._renewed_at < self._renew_after:
-            return
-        if self._put(Held.from_api(self._held)):
+        if self._held is None or self._is_renewed(self._held):
             return
         found = self._found()
         if found is None or self._is_mine(found):
@@ -192,8 +196,25 @@ class Lease:
             f"stopped: {found or 'another task'} took over, because this task had not renewed its Lease for {DURATION} s",
             where=self._request.where, next_command=self._request.command())
 
+    def _is_renewed(self, held: Json) -> bool:
+        """Renew it where that is due; False when it is not what this task has written there."""
+        age = self._elapsed() - self._renewed_at
+        if self._renewal is None and age < self._renew_after:
+            return True
+
+        def renew() -> bool:
+            return self._put(Held.from_api(held))
+
+        self._renewal = self._renewal or self._gateway.beside(renew)
+        if self._renewal and not self._renewal.done() and age < AT_LATEST:
+            return True
+        renewal, self._renewal = self._renewal, None
+        return renewal.result() if renewal else renew()
+
     def release(self) -> None:
         """Let the next one in; a failure to do so costs that one DURATION and is not worth an error."""
+        if self._renewal:
+            concurrent.futures.wait([self._renewal])
         if self._held is not None:
             self._gateway.drop_lease(self._held)
             self._held = None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import threading
 import time
@@ -401,3 +402,67 @@ def test_connections_of_answers_that_were_given_up_are_used_again(connection, ap
         with pytest.raises(http.TooLarge):
             it.once("GET", "/x", most=1000)
         assert it.once("GET", "/x")[0] == 200
+
+
+# A slow line
+
+
+def slowly(content):
+    """An answer that comes late."""
+    def send(handler, query):
+        handler.server.closing.wait(0.03)
+        answer(content)(handler, query)
+    return send
+
+
+@pytest.mark.parametrize("answers, is_slow", [
+    ([slowly(item("2"))] * 2, True),
+    ([slowly(item("2")), shown("3"), slowly(item("4"))], False),
+], ids=["all", "not all"])
+def test_it_is_the_line_where_every_answer_takes_long(cluster, api, monkeypatch, answers, is_slow):
+    monkeypatch.setattr(http, "SLOW", 0.02)
+    api.answers += answers
+
+    for _answer in answers:
+        cluster.find("ReplicationController", "foo")
+
+    assert cluster.http.is_slow == is_slow
+
+
+def test_what_nobody_waits_for_is_sent_beside_on_a_slow_line_alone(known, api, monkeypatch):
+    threads = []
+
+    def work():
+        threads.append(threading.current_thread())
+        return 1
+
+    assert known.beside(work) is None and threads == []
+    monkeypatch.setattr(http.Http, "is_slow", True)
+    assert known.beside(work).result() == 1
+    assert threads != [threading.current_thread()]
+
+
+def test_an_event_is_sent_beside_and_the_next_one_is_told_that_it_was_refused(known, api, monkeypatch):
+    monkeypatch.setattr(http.Http, "is_slow", True)
+    may_answer = threading.Event()
+
+    def late(handler, query):
+        may_answer.wait(10)
+        status(403)(handler, query)
+
+    api.answers += [late, answer({"kind": "Event"})]
+
+    assert known.record({"message": "one"})
+    may_answer.set()
+    concurrent.futures.wait([known._recorded])
+    assert not known.record({"message": "two"})
+
+
+def test_the_end_waits_for_what_is_still_under_way(known, api, monkeypatch):
+    monkeypatch.setattr(http.Http, "is_slow", True)
+    api.answers.append(slowly({"kind": "Event"}))
+
+    known.record({"message": "the last one"})
+    known.close()
+
+    assert known._recorded.done() and known._recorded.result()

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
 
 import pytest
 from apiserver import CAUSES, PRIMARY, answer, cut, going_on, half, pod, pods, status, stream, to_bar
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import fields
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -273,6 +275,20 @@ def test_many_pods_are_handed_over_on_several_connections(known, api):
     assert known.hand_over(to_bar(*names), going_on) == len(names)
     assert sorted(patched_pods(api)) == sorted(names)
     assert len(clients) >= 3
+
+
+def test_on_a_slow_line_each_pod_is_worth_a_connection(known, api, monkeypatch):
+    monkeypatch.setattr(http.Http, "is_slow", True)
+    names = [f"pod-{number}" for number in range(room.SLOW_CONNECTIONS)]
+    together = threading.Barrier(len(names), timeout=10)
+
+    def meet(handler, query):
+        together.wait()
+        POD(handler, query)
+
+    api.answers += [meet] * len(names)
+
+    assert known.hand_over(to_bar(*names), going_on) == len(names)
 
 
 def test_a_handover_ends_early_where_it_may_not_go_on(known, api, monkeypatch):

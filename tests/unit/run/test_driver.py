@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import functools
 import time
 from itertools import pairwise
 
@@ -224,6 +226,60 @@ def test_a_partner_that_is_known_not_to_be_there_is_not_looked_up():
     assert ("look_up", SUCCESSOR) not in cluster.calls
 
 
+# A slow line
+
+
+class Far(Cluster):
+    """A cluster on a slow line: what is asked beside is done at once, and is not on the way."""
+
+    def __init__(self, *items):
+        super().__init__(*items)
+        self.on_the_way, self.is_beside, self.is_known = [], False, False
+        for verb in ("rules", "objects", "look_up", "live_pods", "revisions", "refuse_hand_over", "put_lease", "write"):
+            setattr(self, verb, functools.partial(self.counted, verb, getattr(self, verb)))
+
+    def counted(self, verb, ask, *arguments):
+        if not self.is_beside:
+            self.on_the_way.append(verb)
+        return ask(*arguments)
+
+    def revisions(self, uids):
+        return self.cluster.revisions(uids) or []
+
+    def record(self, event):
+        return True  # it is sent beside
+
+    def beside(self, work):
+        done, self.is_beside = concurrent.futures.Future(), True
+        done.set_result(work())
+        self.is_beside = False
+        return done
+
+
+@pytest.mark.parametrize("surge, sizes", [(Size(1), 40), (Size(25, percent=True), 8)], ids=["1", "25%"])
+def test_on_a_slow_line_nothing_is_on_the_way_but_what_a_step_needs(surge, sizes):
+    """In this order: none of it could be sent before the one that it follows was answered."""
+    cluster = Far(rc(replicas=20))
+
+    cluster.run(dataclasses.replace(UPDATE, max_surge=surge))
+
+    until_small = ["write"] * (3 + sizes)
+    keep_rename_close, delete_open = ["write"] * 3, ["write"] * 2
+    handover = ["write", "live_pods"]
+    assert cluster.on_the_way == ["rules", "put_lease", "look_up", *until_small, *keep_rename_close, *handover, *delete_open]
+
+
+def test_a_list_that_was_begun_before_next_was_closed_does_not_tell_that_it_has_no_pods():
+    """Somebody may have let it make one since."""
+    cluster = Far(rc(replicas=1))
+    live_pods = cluster.live_pods
+    cluster.live_pods = lambda selector: () if cluster.is_beside else live_pods(selector)
+
+    cluster.run()
+
+    assert cluster.on_the_way.count("live_pods") == 2 and len(cluster.cluster.pods) == 1
+
+
 # The handover
 
 
@@ -368,6 +424,25 @@ def test_a_next_that_is_gone_is_looked_up_once():
 
     assert cluster.calls.count(("look_up", SUCCESSOR)) == 1 and cluster.calls[0] == ("look_up", SUCCESSOR)
     assert [step["action"] for step in result["steps"]] == ["hand over", "annotate"]
+
+
+def test_a_next_that_this_task_has_seen_go_is_not_looked_up():
+    """Nor while foo's own numbers are late."""
+    cluster, late = Cluster(rc()), []
+
+    def happens():
+        moves = cluster.cluster.moves
+        while handed_over(cluster) and len(late) < 8 and (made := [it for it in moves() if (it.verb, it.name) != ("sync", "foo")]):
+            cluster.cluster.make(made[0])
+        if handed_over(cluster) and len(late) < 8:
+            late.append(SUCCESSOR in cluster.controllers())
+        else:
+            cluster.cluster.settle()
+
+    cluster.happens = happens
+    cluster.run()
+
+    assert late[-3:] == [False] * 3 and cluster.called("look_up") == ["foo"]
 
 
 @pytest.mark.parametrize("request_, items, asks", [

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -26,6 +27,8 @@ class Server:
 
     def __init__(self):
         self.leases, self.now, self.version = {}, 1_000_000.0, 0
+        #: On a slow line, what is under way; None on another.
+        self.beside_others = None
 
     def lease(self, name):
         return self.leases.get(name)
@@ -44,6 +47,32 @@ class Server:
 
     def server_time(self):
         return self.now
+
+    def beside(self, work):
+        if self.beside_others is None:
+            return None
+        begun = UnderWay(work)
+        self.beside_others.append(begun)
+        return begun
+
+
+class UnderWay(concurrent.futures.Future):
+    """A request that is answered when a test says so, or somebody waits for it."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.work = work
+
+    def answer(self):
+        if not self.done():
+            try:
+                self.set_result(self.work())
+            except RolloutError as error:
+                self.set_exception(error)
+
+    def result(self, timeout=None):
+        self.answer()
+        return super().result(timeout)
 
 
 class Client:
@@ -350,6 +379,72 @@ def test_a_lease_that_somebody_deletes_or_touches_is_held_again(server):
         client.later(lease.RENEW_AFTER)
         client.lease.keep()
         assert server.leases[NAME]["metadata"]["annotations"] == {marks.HOLDER: str(client.lease._process)}
+
+
+@pytest.fixture
+def slow(server):
+    """A client on a slow line, whose Lease is due to be renewed."""
+    client, server.beside_others = Client(server), []
+    client.lease.take()
+    client.later(lease.RENEW_AFTER)
+    return client
+
+
+def test_on_a_slow_line_nothing_waits_for_a_renewal_that_is_in_time(server, slow):
+    for _turn in range(3):
+        slow.lease.keep()
+        slow.later(1)
+    assert len(server.beside_others) == 1 and server.version == 1
+
+    server.beside_others[0].answer()
+    slow.lease.keep()
+    slow.later(lease.RENEW_AFTER)
+    slow.lease.keep()
+
+    assert len(server.beside_others) == 2 and server.version == 2
+
+
+def test_nothing_is_done_any_more_before_a_renewal_that_is_late(server, slow):
+    slow.lease.keep()
+    slow.later(lease.AT_LATEST - lease.RENEW_AFTER)
+    assert server.version == 1
+
+    slow.lease.keep()
+
+    assert server.version == 2
+
+
+def test_a_renewal_beside_that_finds_another_holder_stops_the_driver(server, slow):
+    slow.lease.keep()
+    second = Client(server)
+    second.lease.take()  # it runs in this very process, whose earlier tasks have ended
+    server.beside_others[0].answer()
+
+    with pytest.raises(RolloutError, match="took over"):
+        slow.lease.keep()
+
+    assert slow.lease.is_lost
+
+
+def test_a_renewal_beside_that_fails_is_told_by_the_next_one_who_needs_the_lease(server, slow, monkeypatch):
+    def fails(_lease):
+        raise RolloutError("the API server cannot be reached")
+
+    monkeypatch.setattr(server, "put_lease", fails)
+    slow.lease.keep()
+    server.beside_others[0].answer()
+
+    with pytest.raises(RolloutError, match="cannot be reached"):
+        slow.lease.keep()
+
+
+def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
+    monkeypatch.setattr(concurrent.futures, "wait", lambda under_way: [each.answer() for each in under_way])
+    slow.lease.keep()
+
+    slow.lease.release()
+
+    assert server.leases == {}
 
 
 def test_the_name_of_a_lease_fits():

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing as t
 
 from ...model import budgets, identity, marks
@@ -234,8 +235,14 @@ def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tupl
 
     When all have just been handed over, the numbers of both say soon enough that they have come, and a list would say no more.
     """
+    successor = seen.successor
+    if memory.has_begun and successor and handover.is_half_closed(seen):
+        memory.pods_begun = memory.pods_begun or cluster.beside(functools.partial(cluster.live_pods, successor.selector))
     if not handover.needs_pods(seen):
         return None
+    begun, memory.pods_begun = memory.pods_begun, None
+    if begun and successor and any(pod.owner == successor.uid for pod in begun.result()):
+        return begun.result()  # what has changed since, the patches tell, and the list after them; that none is left it may not
     is_left_by_all = seen.successor is not None and seen.successor.current == 0
     if memory.seconds < memory.look_at_pods_from and not is_left_by_all:
         return None
@@ -249,6 +256,7 @@ def _may_have_unheard_partner(primary: Controller, successor: Controller | None,
     if not primary.partner or (successor and successor.name == primary.partner):
         return False
     if memory.seen.successor and memory.seen.successor.uid == primary.partner_uid:
+        memory.is_successor_looked_up = True
         return False  # it was there, and its end was heard of
     if primary.takeover:  # its successor is never made again
         is_known, memory.is_successor_looked_up = memory.is_successor_looked_up, True

@@ -1,0 +1,39 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""`make demo` shows what it says it shows. It judges that by itself; here it is run, in the namespace `default` of this cluster."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import kubernetes
+import pytest
+from given import given_kubeconfig
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def name(cluster):
+    """The cluster that is lent to it; given back as it was."""
+    if given_kubeconfig():
+        pytest.skip("KUBECONFIG names the cluster, and the demo has one of its own")
+    yield cluster.name
+    with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
+        core = kubernetes.client.CoreV1Api(client)
+        core.delete_collection_namespaced_replication_controller("default")
+        core.delete_collection_namespaced_pod("default")
+
+
+def test_the_demo(name):
+    foreign = ("MAKE", "MFLAGS", "ANSIBLE_", "K8S_AUTH_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
+
+    run = subprocess.run(["make", "--no-print-directory", "demo"], cwd=ROOT, env={**environment, "BATON_DEMO_CLUSTER": name},
+                         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600, check=False)
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "This is not what the demo is about to show" not in run.stdout and "That was it" in run.stdout

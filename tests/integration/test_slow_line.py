@@ -1,0 +1,33 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where each request takes long, an update takes as many of them one after the other as it has steps that depend on each other."""
+
+from __future__ import annotations
+
+import pytest
+from slow_line import SlowLine
+
+#: Before the first change of a size: controllers, rules, the Lease, foo again with all that is around it, foo's mark, its
+#: successor, and foo's mark with the successor's uid.
+BEGINNING = 7
+#: After the last one: foo's place in the history, foo renamed, its successor closed, all pods, whose they are now, the successor's
+#: deletion, foo opened, and the Lease.
+END = 8
+#: What is looked at while the controller manager takes its time.
+WAITS = 2
+
+
+@pytest.mark.fake_nodes("20 pods that are all ready at once")
+@pytest.mark.parametrize("surge", ["1", "25%"])
+def test_an_update_waits_for_no_request_but_those_that_its_steps_need(namespace, surge):
+    namespace.make_primary(20)
+    line = SlowLine()
+
+    result = namespace.roll(kill=line.arm, image="myimage:v2", max_surge=surge)
+
+    sizes = [step for step in result["steps"] if step["action"] == "scale"]
+    print("\n".join(line.on_the_way), f"\n{len(line.on_the_way)} of {len(line.requests)}, {len(sizes)} changes of a size")
+    assert surge != "1" or len(sizes) == 40
+    assert len(line.on_the_way) <= BEGINNING + len(sizes) + END + WAITS
+    assert len(line.requests) > len(line.on_the_way) + 20

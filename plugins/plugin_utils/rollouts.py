@@ -63,7 +63,8 @@ class Soak(t.NamedTuple):
     @property
     def words(self) -> str:
         pods = f"{self.pods} new pod{'s' if self.pods != 1 else ''}"
-        return f"{pods} watched for {duration((self.end - self.begin).total_seconds())}"
+        seconds = (self.end - self.begin).total_seconds()
+        return f"{pods} watched for {duration(round(seconds) if seconds > 1 else seconds)}"
 
 
 @dataclasses.dataclass(frozen=True)

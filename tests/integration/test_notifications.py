@@ -69,8 +69,8 @@ def told(namespace, ansible_environment, tmp_path):
         (tmp_path / "play.yml").write_text(json.dumps([{**play, "roles": [role]}]))
         environment = {**ansible_environment, "CHAT_WEBHOOK": f"{receiver_url}/{SECRET}", "WEBHOOK_URL": f"{receiver_url}/hook",
                        "WEBHOOK_TOKEN": TOKEN}
-        run = subprocess.run(["ansible-playbook", "-vvv", "play.yml"], cwd=tmp_path, env=environment, capture_output=True, text=True,
-                             timeout=240, check=False)
+        run = subprocess.run(["ansible-playbook", "-vvv", "play.yml"], cwd=tmp_path, env=environment, capture_output=True,
+                             text=True, timeout=240, check=False)
         output = run.stdout + run.stderr
         assert (run.returncode == 0) == succeeds, output
         assert SECRET not in output and TOKEN not in output

@@ -127,3 +127,15 @@ def test_one_page_tells_of_all_clusters(clusters, namespace, playbooks, fails):
     else:
         assert all("2 of 2 replicas available" in rows[name] for name in ("lyon north", "porto south"))
         assert links == ["./rollout-lyon.html", "./rollout-porto.html"] and "2 of 2 clusters are updated" in pages["rollout.html"]
+
+
+def test_the_page_tells_of_one_that_fails_beside_another_one(clusters, namespace, playbooks):
+    """The first one, which would write the page, is the one that fails."""
+    playbooks.write("not-lyon.yml", [{"name": "Not there", "ansible.builtin.fail": {"msg": "closed"},
+                                      "when": "inventory_hostname == 'lyon'"}])
+
+    playbooks.run("regions", "-i", "clusters.yml", succeeds=False, image="myimage:v2", report="rollout.html", stages="100%",
+                  verify_tasks=["not-lyon.yml"], max_failed_clusters=50)
+
+    page = (playbooks.folder / "rollout.html").read_text("utf-8")
+    assert "1 of 2 clusters is updated" in page and page.count("./rollout-") == 2 and "closed" in page

@@ -84,6 +84,11 @@ test-node: .venv/ready ## Real containers under live traffic; needs root, instal
 bench: .venv/ready ## Side by side with kubectl rolling-update and the Deployment controller
 	@.venv/bin/python tests/bench
 
+.PHONY: pictures
+pictures: .venv/ready ## README's pictures, of a rollout that is really run: a minute, and more the first time
+	@.venv/bin/python tests/cluster build
+	@.venv/bin/python tests/pictures
+
 .PHONY: docs
 docs: .venv/ready ## Every option and return value as HTML, in build/docs/build/html; fetches Sphinx the first time
 	@pip install --quiet --disable-pip-version-check --require-hashes -r docs/requirements.lock

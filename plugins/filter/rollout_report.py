@@ -29,6 +29,8 @@ options:
       - Each check has C(file), C(outcome), C(message) and C(at), and if it was an analysis, C(name), C(metrics) and C(measurements)
         of its result as C(measured).
       - C(results) is a list of results of M(baton.kubernetes.rolling_update), in the order in which they were returned.
+      - Instead, C(clusters) can be a dictionary with all of these for each of many clusters, by its name, and C(regions) one with
+        its region. The page then is a table of the clusters, with links to their own pages beside it, whose names are in C(page).
     type: dict
     required: true
   template:
@@ -60,8 +62,8 @@ import jinja2
 import markupsafe
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import objects
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import curves, rollouts, sizes_chart
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import objects, visible
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import curves, overview, rollouts, sizes_chart
 
 #: What the role image_bump writes.
 TEMPLATE = pathlib.Path(__file__).parents[2] / "roles" / "image_bump" / "templates" / "report.html.j2"
@@ -76,18 +78,24 @@ def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
         page = _environment(path.parent).get_template(path.name)
     except jinja2.TemplateError as error:
         raise AnsibleFilterError(f"rollout_report cannot use the template {template}: {error}") from error
+    data = rollouts.of_clusters(data)
     return page.render(data=data, report=rollouts.Report(data), picture=picture, describe=sizes_chart.describe,
                        is_drawn=sizes_chart.is_possible(), curves=curves.of_stages(objects(data, "stages")),
-                       picture_of_curve=picture_of_curve)
+                       picture_of_curve=picture_of_curve, most_steps=rollouts.STEPS, most_rows=overview.ALL_SHOWN)
 
 
 @functools.cache
 def _environment(folder: pathlib.Path) -> jinja2.Environment:
     """Ansible's own templating ignores autoescape, and a message from a pod may hold whatever its owner likes."""
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True,
-                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {"day": day, "time": time, "took": took, "told": curves.told}
+                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_finalized)
+    environment.filters |= {"day": day, "time": time, "took": took, "told": curves.told, "parts": overview.parts}
     return environment
+
+
+def _finalized(value: object) -> object:
+    """What would turn the order of letters round, or hide some, is shown; what comes from the cluster has none any more."""
+    return visible(value, "\n") if type(value) is str else value
 
 
 def picture(rollout: rollouts.Rollout, width: int, height: int, name: str) -> markupsafe.Markup:

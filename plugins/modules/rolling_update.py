@@ -504,7 +504,8 @@ steps:
     - {action: scale, kind: ReplicationController, name: foo, from: 6, to: 5, at: "2026-11-21T10:00:00Z"}
 sizes:
   description:
-    - The sizes of both controllers each time they changed, and at the end of the task, to draw a picture of the update.
+    - The sizes of both controllers each time they changed, a soak began or ended, and at the end of the task, to draw a picture
+      of the update.
     - At most 500 samples. If there are more, every other one is dropped, except the first and the last.
     - Empty unless O(return_sizes=true), in check mode, and if there was nothing to do.
   returned: with O(name), once the controller has been looked up
@@ -519,6 +520,9 @@ sizes:
         for all of them.
       type: str
       choices: [complete, progressing, paused, taking_over]
+    is_watched:
+      description: Whether the new pods were being watched from then on (O(soak)).
+      type: bool
     controller:
       description: Size of the controller; V(null) while it does not exist.
       type: dict
@@ -536,6 +540,7 @@ sizes:
   sample:
     - at: "2026-11-21T10:00:00.250Z"
       phase: progressing
+      is_watched: false
       controller: {replicas: 5, available: 5}
       next: {replicas: 2, available: 1}
 rollout:

@@ -27,6 +27,8 @@ from .rollouts import Json, duration, moment
 #: Room around the plot, and at most so many marks on an axis.
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 24, 40
 MARKS = 6
+#: The most curves of a page, and the most measurements of one.
+CURVES, POINTS = 20, 500
 
 
 class Point(t.NamedTuple):
@@ -56,10 +58,19 @@ class Curve:
         return [point for run in self.runs for point in run]
 
     @property
+    def failed(self) -> int:
+        return sum(each.outcome == "failed" for each in self.points)
+
+    @property
+    def told(self) -> list[Point]:
+        """What the table of the figures has: the last ones."""
+        return self.points[-POINTS:]
+
+    @property
     def description(self) -> str:
         """The picture in words."""
         points = self.points
-        failed = sum(each.outcome == "failed" for each in points)
+        failed = self.failed
         unknown = sum(each.outcome not in ("failed", "passed") for each in points)
         took = duration((points[-1].at - points[0].at).total_seconds())
         words = f"{len(points)} measurements in {took}" if len(points) > 1 else "One measurement"
@@ -68,7 +79,7 @@ class Curve:
 
 
 def of_stages(stages: t.Sequence[Json]) -> list[Curve]:
-    """The curves of all checks that were analyses, in the order in which they were begun."""
+    """The curves of all checks that were analyses, in the order in which they were begun; of many, those that have failed first."""
     found: dict[tuple[str, str], list[list[Point]]] = {}
     for check in (each for stage in stages for each in objects(stage, "checks")):
         measured = mapping(check, "measured")
@@ -80,7 +91,8 @@ def of_stages(stages: t.Sequence[Json]) -> list[Curve]:
                 runs.setdefault(name, []).append(_point(each, at, thresholds.get(name, {})))
         for name, points in runs.items():
             found.setdefault((text(measured, "name"), name), []).append(sorted(points, key=lambda point: point.at))
-    return [Curve(controller, metric, runs) for (controller, metric), runs in found.items()]
+    curves = [Curve(controller, metric, runs) for (controller, metric), runs in found.items()]
+    return sorted(curves, key=lambda curve: not curve.failed)[:CURVES] if len(curves) > CURVES else curves
 
 
 def _point(item: Json, at: datetime.datetime, thresholds: Json) -> Point:
@@ -121,7 +133,7 @@ def draw(curve: Curve, width: int, height: int, name: str) -> str:
         return round(bottom - (bottom - TOP) * (value - marks[0]) / (marks[-1] - marks[0]), 1)
 
     for mark in marks:
-        picture.append(drawsvg.Line(LEFT, y(mark), right, y(mark), class_="axis" if mark == marks[0] else "grid"))
+        picture.append(drawsvg.Line(LEFT, y(mark), right, y(mark), class_="grid"))  # where a threshold may be, the lowest too
         picture.append(drawsvg.Text(f"{mark:.4g}", None, LEFT - 8, y(mark), class_="number", text_anchor="end", dy="0.35em"))
     for at, anchor in dict([(points[0].at, "start"), (points[-1].at, "end")][:1 if len(points) == 1 else 2]).items():
         picture.append(drawsvg.Text(f"{at:%H:%M:%S}", None, x(at), bottom + 18, class_="number", text_anchor=anchor))

@@ -18,11 +18,14 @@ import itertools
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, number, objects, text, values
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import NOT_PASSED
+
+from .overview import Overview, Row
 
 Json = dict[str, t.Any]
 
-#: The most controllers that have a section of their own.
-SECTIONS = 10
+#: The most controllers that have a section of their own, the most samples that a picture is drawn of, and the most steps told.
+SECTIONS, SAMPLES, STEPS = 10, 500, 500
 
 
 class Sample(t.NamedTuple):
@@ -30,6 +33,7 @@ class Sample(t.NamedTuple):
 
     at: datetime.datetime
     is_taking_over: bool
+    is_watched: bool
     #: The successor is the one that carries the new pods; without one it is the user's, once it has taken over.
     is_new: bool
     controller: Json | None
@@ -48,12 +52,28 @@ class Sample(t.NamedTuple):
         return number(self.controller, "available") + number(self.successor, "available")
 
 
+class Soak(t.NamedTuple):
+    """New pods that were watched by one task, at a pause or before the end."""
+
+    begin: datetime.datetime
+    end: datetime.datetime
+    pods: int
+    outcome: str
+
+    @property
+    def words(self) -> str:
+        pods = f"{self.pods} new pod{'s' if self.pods != 1 else ''}"
+        seconds = (self.end - self.begin).total_seconds()
+        return f"{pods} watched for {duration(round(seconds) if seconds > 1 else seconds)}"
+
+
 @dataclasses.dataclass(frozen=True)
 class Rollout:
     """All that was done to one controller, in one task or in several."""
 
     name: str
     results: list[Json]
+    kind: str = ""
 
     @property
     def last(self) -> Json:
@@ -128,14 +148,44 @@ class Rollout:
     @functools.cached_property
     def samples(self) -> list[Sample]:
         """The sizes over time, in order."""
-        samples, has_taken_over = [], False
-        for each in (sample for result in self.results for sample in objects(result, "sizes")):
-            at, controller, next_one = moment(each.get("at")), each.get("controller"), each.get("next")
-            is_taking_over = each.get("phase") == "taking_over"
-            has_taken_over = is_taking_over or (has_taken_over and not next_one)
-            if at:
-                samples.append(Sample(at, is_taking_over, has_taken_over, mapping(controller) or None, mapping(next_one) or None))
-        return sorted(samples, key=lambda sample: sample.at)
+        samples = sorted((sample for _result, samples in self._sampled for sample in samples), key=lambda sample: sample.at)
+        apart = -(-len(samples) // SAMPLES)
+        return samples[:-1:apart] + samples[-1:] if apart > 1 else samples
+
+    @functools.cached_property
+    def _sampled(self) -> list[tuple[Json, list[Sample]]]:
+        sampled: list[tuple[Json, list[Sample]]] = []
+        has_taken_over = False
+        for result in self.results:
+            sampled.append((result, []))
+            for each in objects(result, "sizes"):
+                at, controller, next_one = moment(each.get("at")), each.get("controller"), each.get("next")
+                is_taking_over = each.get("phase") == "taking_over"
+                has_taken_over = is_taking_over or (has_taken_over and not next_one)
+                if at:
+                    sampled[-1][1].append(Sample(at, is_taking_over, each.get("is_watched") is True, has_taken_over,
+                                                 mapping(controller) or None, mapping(next_one) or None))
+        return sampled
+
+    @property
+    def soaks(self) -> list[Soak]:
+        """As they were seen: of the time before a task, in which nobody has watched, nothing is in its samples."""
+        soaks = []
+        for result, samples in self._sampled:
+            found = [list(group) for is_watched, group in itertools.groupby(samples, lambda each: each.is_watched) if is_watched]
+            has_failed = text(mapping(result, "failure"), "what").startswith(NOT_PASSED)
+            for these in found:
+                end = next((each.at for each in samples if each.at > these[-1].at), these[-1].at)
+                outcome = "failed" if has_failed and these is found[-1] else "passed"
+                soaks.append(Soak(these[0].at, end, these[-1].new_pods, outcome))
+        return soaks
+
+    @property
+    def times(self) -> tuple[datetime.datetime, datetime.datetime] | None:
+        """When the first and the last thing was seen of it."""
+        seen = [each.at for _result, samples in self._sampled for each in samples]
+        times = seen + [step["at"] for step in self.steps if step["at"]]
+        return (min(times), max(times)) if times else None
 
     @property
     def pauses(self) -> list[tuple[datetime.datetime, datetime.datetime]]:
@@ -154,12 +204,13 @@ class Report:
     @functools.cached_property
     def rollouts(self) -> list[Rollout]:
         """One for each controller, in the order in which they were begun."""
-        by_name: dict[str, list[Json]] = collections.defaultdict(list)
+        by_name: dict[tuple[str, str], list[Json]] = collections.defaultdict(list)
         for task in objects(self.data, "results"):
             for each in objects(task, "results") or [task]:
                 controller = mapping(each, "rollout", "controller") or mapping(each, "rollout", "next")
-                by_name[text(each, "name") or text(controller, "name") or text(self.data, "name")].append(each)
-        return [Rollout(name, results) for name, results in by_name.items()]
+                name = text(each, "name") or text(controller, "name") or text(self.data, "name")
+                by_name[text(each, "kind"), name].append(each)
+        return [Rollout(name, results, kind) for (kind, name), results in by_name.items()]
 
     @property
     def is_fleet(self) -> bool:
@@ -173,6 +224,21 @@ class Report:
             rollouts = [each for each in rollouts if each.failure or each.outcome == "failed"]
         return rollouts[:SECTIONS]
 
+    @functools.cached_property
+    def overview(self) -> Overview | None:
+        """The table of many controllers, or of many clusters."""
+        if clusters := mapping(self.data, "clusters"):
+            regions = mapping(self.data, "regions")
+            return Overview("cluster", [_cluster(name, mapping(clusters, name), text(regions, name)) for name in clusters])
+        return Overview("controller", [self._row(each) for each in self.rollouts]) if self.is_fleet else None
+
+    def _row(self, rollout: Rollout) -> Row:
+        begin, end = rollout.times or (None, None)
+        sides = rollout.controller
+        available = f"{sides.get('available', '?')}/{sides.get('replicas', '?')}" if sides else "–"
+        link = f"#controller-{self.sections.index(rollout)}" if rollout in self.sections else ""
+        return Row(rollout.name, link, rollout.kind, rollout.outcome, rollout.message, begin, end, available)
+
     @property
     def headline(self) -> str:
         """What has become of it; of a failure that a section tells of, what failed and no more."""
@@ -182,10 +248,29 @@ class Report:
                 message = message.replace(words, text(rollout.failure, "what"))
         return message
 
-    @property
+    @functools.cached_property
     def stages(self) -> list[Json]:
-        return [self._with_times(stage) | {"checks": [self._with_times(check) for check in objects(stage, "checks")]}
-                for stage in objects(self.data, "stages")]
+        """Each with its checks, the soaks that were begun in it, and what was decided at its end."""
+        stages = [self._with_times(stage) | {"checks": [self._with_times(check) for check in objects(stage, "checks")], "soaks": []}
+                  for stage in objects(self.data, "stages")]
+        for rollout in self.rollouts:
+            for soak in rollout.soaks:
+                # A stage begins at a whole second.
+                begun = [each for each in stages if each["started"] and each["started"] <= soak.begin]
+                if begun:
+                    begun[-1]["soaks"].append((rollout, soak))
+        for stage, following in itertools.zip_longest(stages, stages[1:]):
+            stage["decision"] = self._decision(stage, following)
+        return stages
+
+    def _decision(self, stage: Json, following: Json | None) -> str:
+        """What came after a stage."""
+        if following:
+            return f"went on to {text(following, 'stage') or 'the next stage'}"
+        ended = {"updated": "complete: all pods are new", "paused": "left paused there", "rolled_back": "rolled back",
+                 "stopped": "left where it stood", "failed": "ended there, as it failed"}
+        outcome = text(self.data, "outcome")
+        return ended.get(outcome, outcome)
 
     @property
     def started(self) -> datetime.datetime | None:
@@ -198,6 +283,30 @@ class Report:
     @staticmethod
     def _with_times(item: Json) -> Json:
         return item | {key: moment(item.get(key)) for key in ("started", "ended", "at")}
+
+
+def of_clusters(data: Json) -> Json:
+    """The data of many clusters with what they have in common, from what each has told; other data as it is."""
+    clusters = mapping(data, "clusters")
+    told = [each for each in (mapping(clusters, name) for name in clusters) if text(each, "outcome")]
+    outcomes = {text(each, "outcome") for each in told}
+    if not clusters or "outcome" in data:
+        return data
+    outcome = outcomes.pop() if len(outcomes) == 1 else "failed" if outcomes - {"updated", "paused"} else "paused"
+    times = {key: [text(each, key) for each in told if moment(each.get(key))] for key in ("started", "ended")}
+    count = sum(text(each, "outcome") == "updated" for each in told)
+    return {"name": "", "started": min(times["started"], default=""), "ended": max(times["ended"], default=""),
+            **{key: told[0].get(key) for key in ("name", "image", "images", "user", "host") if told and key in told[0]}, **data,
+            "outcome": outcome if len(told) == len(clusters) or outcome == "failed" else "incomplete",
+            "message": f"{count} of {len(clusters)} clusters {'is' if count == 1 else 'are'} updated."}
+
+
+def _cluster(name: str, data: Json, region: str) -> Row:
+    """What the run in one of many clusters has told; nothing where it was not begun."""
+    is_told = bool(text(data, "outcome"))
+    message = text(data, "message") if is_told else "It has told nothing: it was not begun, or its run was interrupted."
+    return Row(name, text(data, "page"), region, text(data, "outcome") or "not known", message,
+               moment(data.get("started")), moment(data.get("ended")), str(len(Report(data).rollouts)) if is_told else "–")
 
 
 def change(step: Json) -> str:

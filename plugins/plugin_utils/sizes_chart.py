@@ -43,7 +43,7 @@ class _Chart:
         self.right, self.bottom = width - RIGHT, height - BOTTOM
         self.begin = self.samples[0].at
         self.seconds = (self.samples[-1].at - self.begin).total_seconds() or 1.0
-        self.most = max(1, rollout.ceiling or 0, *(it.old_pods + it.new_pods for it in self.samples))
+        self.most = max(1, rollout.ceiling or 0, *(it.old_pods + it.new_pods for it in self.samples if not it.is_taking_over))
         self.height = self.most * 1.06  # so that the line of the ceiling is not the edge
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
@@ -73,8 +73,9 @@ class _Chart:
             yield this, self.x(this.at), self.x(following.at)
 
     def bands(self) -> None:
-        """The times that are different from the others: pauses and the handover."""
+        """The times that are different from the others: pauses, soaks and the handover."""
         bands = [("pause", self.x(begin), self.x(end)) for begin, end in self.rollout.pauses]
+        bands += [("soak", self.x(each.begin), self.x(each.end)) for each in self.rollout.soaks]
         for is_taking_over, spans in itertools.groupby(self.spans(), key=lambda span: span[0].is_taking_over):
             (_first, begin, end), *more = spans
             if is_taking_over:

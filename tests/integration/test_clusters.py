@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 
+import html5lib
 import pytest
 from namespace import Namespace
 from plays import Playbooks, Shop, versions
 
 CLUSTERS = ["lyon", "porto"]
+HTML = "{http://www.w3.org/1999/xhtml}"
 
 
 @pytest.fixture
@@ -103,3 +105,37 @@ def test_without_clusters_in_the_inventory_it_is_the_one_that_is_set_or_typed(cl
     playbooks.run("rollback", *inventory, controller_namespace=lyon.name, context="lyon")
 
     assert new_pods(lyon, porto, namespace) == [0, 1, 0]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_one_page_tells_of_all_clusters(clusters, namespace, playbooks, fails):
+    """Those that were not begun too, where the region before has failed."""
+    (playbooks.folder / "regions.yml").write_text(json.dumps({"north": {"hosts": {"lyon": {}}}, "south": {"hosts": {"porto": {}}}}))
+
+    playbooks.run("regions", "-i", "clusters.yml", "-i", "regions.yml", succeeds=not fails, regions=["north", "south"],
+                  image="myimage:v2", report="rollout.html", stages="100%", verify_tasks=["no.yml"] if fails else "")
+
+    pages = {path.name: path.read_text("utf-8") for path in playbooks.folder.glob("rollout*.html")}
+    assert set(pages) == {"rollout.html", "rollout-lyon.html", *(["rollout-porto.html"] if not fails else [])}
+    tree = html5lib.HTMLParser(strict=True).parse(pages["rollout.html"])
+    rows = {"".join(row[0].itertext()): " ".join(" ".join(row.itertext()).split()) for row in tree.iter(f"{HTML}tr")}
+    links = [each.get("href") for each in tree.iter(f"{HTML}a")]
+    assert list(rows) == ["Cluster", "lyon north", "porto south"]
+    if fails:
+        assert "rolled back" in rows["lyon north"] and "stock-taking" in rows["lyon north"] and "not known" in rows["porto south"]
+        assert links == ["./rollout-lyon.html"] and "0 of 2 clusters are updated" in pages["rollout.html"]
+    else:
+        assert all("2 of 2 replicas available" in rows[name] for name in ("lyon north", "porto south"))
+        assert links == ["./rollout-lyon.html", "./rollout-porto.html"] and "2 of 2 clusters are updated" in pages["rollout.html"]
+
+
+def test_the_page_tells_of_one_that_fails_beside_another_one(clusters, namespace, playbooks):
+    """The first one, which would write the page, is the one that fails."""
+    playbooks.write("not-lyon.yml", [{"name": "Not there", "ansible.builtin.fail": {"msg": "closed"},
+                                      "when": "inventory_hostname == 'lyon'"}])
+
+    playbooks.run("regions", "-i", "clusters.yml", succeeds=False, image="myimage:v2", report="rollout.html", stages="100%",
+                  verify_tasks=["not-lyon.yml"], max_failed_clusters=50)
+
+    page = (playbooks.folder / "rollout.html").read_text("utf-8")
+    assert "1 of 2 clusters is updated" in page and page.count("./rollout-") == 2 and "closed" in page

@@ -96,7 +96,8 @@ def test_region_by_region(clusters, regions, playbooks, shop):
 
     shop.broken = set()
     output = regions("myimage:v2", report="rollout.html")
-    assert {path.name for path in playbooks.folder.glob("rollout*")} == {f"rollout-{name}.html" for name in CLUSTERS}
+    pages = {"rollout.html", *(f"rollout-{name}.html" for name in CLUSTERS)}
+    assert {path.name for path in playbooks.folder.glob("rollout*")} == pages
     assert new_pods(clusters) == dict.fromkeys(CLUSTERS, REPLICAS) and asked(shop) == ["lyon"]
     stats = output.partition("CUSTOM STATS")[2]
     assert all(f'"{name}": {{' in stats for name in CLUSTERS) and stats.count('"outcome": "updated"') == 3

@@ -34,6 +34,14 @@ def paused(name: str = "shop") -> Json:
             "rollout": rollout(name, "paused") | {"next": {"name": f"{name}-1"}}}
 
 
+def soaked(name: str = "shop", has_failed: bool = False) -> Json:
+    """The first of the four, watched for two seconds."""
+    watched = {**size(3, 3, (1, 1)), "is_watched": True}
+    result = paused(name) | {"sizes": [*paused(name)["sizes"][:3], watched, size(5, 3, (1, 1))]}
+    failure = {"failed": True, "failure": FAILURE | {"what": "the new pods have not passed the soak; shop is rolled back"}}
+    return result | (failure if has_failed else {})
+
+
 def failed(name: str = "shop") -> Json:
     """The image is not there."""
     return {"name": name, "changed": True, "failed": True, "msg": "it failed", "failure": FAILURE,

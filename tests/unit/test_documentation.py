@@ -66,5 +66,23 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     assert told == row.findall(planner.partition("\n# A DeploymentConfig\n")[2]) + row.findall(back) and len(told) > 20
 
 
+def lines_of(table):
+    """The cells of each row of a table of a page, but for its head."""
+    return [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines() if line.startswith("| ")][1:]
+
+
+def test_each_line_of_the_comparison_names_the_tests_that_run_it():
+    page = (ROOT / "docs/compared.md").read_text(encoding="utf-8")
+    compared, run = (lines_of(part) for part in page.split("\n## Which test runs it\n"))
+
+    ours = [line.strip("| ") for line, said, *_others in compared if said != "no"]
+    assert [line.strip("| ") for line, _tests in run] == ours and len(ours) > 15
+    for line, cell in run:
+        tests = re.findall(r"`(\S+)::(\w+)`", cell)
+        assert tests, line
+        for file, name in tests:
+            assert f"\ndef {name}(" in (ROOT / "tests" / file).read_text(encoding="utf-8"), f"{line}: {name}"
+
+
 def test_the_messages_are_found():
     assert len(list(messages())) > 70

@@ -64,12 +64,12 @@ def bounds(start: Standing) -> Json:
     return {"floor": max(0, min(start.goal - start.unavailable, available)), "ceiling": start.goal + start.surge}
 
 
-def add_sample(sizes: list[Json], standing: Standing, at: str, is_end: bool = False) -> None:
-    """Append both sizes to the samples so far if they have changed, and at the end, up to which they are the last one's.
+def add_sample(sizes: list[Json], standing: Standing, at: str, is_end: bool = False, is_watched: bool = False) -> None:
+    """Append both sizes to the samples so far if they have changed, or a soak begins or ends, and at the end of the task.
 
     When there are too many, every second one goes, but for the first and the last.
     """
-    sample = {"phase": standing.phase, "controller": _size(standing.old), "next": _size(standing.new)}
+    sample = {"phase": standing.phase, "is_watched": is_watched, "controller": _size(standing.old), "next": _size(standing.new)}
     if not is_end and sizes and sample == {key: sizes[-1][key] for key in sample}:
         return
     sizes.append({"at": at, **sample})

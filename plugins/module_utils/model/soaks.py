@@ -19,6 +19,8 @@ from .identity import canonical
 
 #: Seconds since 1970 that a mark may speak of: up to the year 9999.
 LATEST = 253_402_300_799
+#: What failed, where something has happened to a pod that was watched.
+NOT_PASSED = "the new pods have not passed the soak"
 #: Characters of a hash.
 HASH_LIMIT = 128
 

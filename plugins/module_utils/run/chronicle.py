@@ -32,7 +32,7 @@ class Chronicle:
                  intervals: Intervals) -> None:
         self._gateway, self._clock, self._say, self._intervals = gateway, clock, say, intervals
         self._namespace = request.namespace
-        self._records = request.record_events
+        self._records, self._returns_sizes = request.record_events, request.return_sizes
         self.steps: list[Json] = []
         self.sizes: list[Json] = []
         #: The user's controller, as it was seen last; Events are about it.
@@ -62,10 +62,10 @@ class Chronicle:
                 self._say(report.waiting(until, self._namespace, *((cause.pod, cause.sentence) if cause else ())))
             self._told_causes.update(cause.kind for cause in new)
 
-    def sample(self, standing: Standing, is_end: bool = False) -> None:
-        """Keep the sizes of both for the result."""
-        if self._clock.is_real:
-            report.add_sample(self.sizes, standing, self._clock.instant(), is_end)
+    def sample(self, standing: Standing, is_watched: bool, is_end: bool = False) -> None:
+        """Keep the sizes of both for the result, where it is to have them; is_watched: in a soak."""
+        if self._clock.is_real and self._returns_sizes:
+            report.add_sample(self.sizes, standing, self._clock.instant(), is_end, is_watched)
 
     def result(self, start: Standing, end: Standing) -> Json:
         """What a task's result has of all this."""

@@ -88,7 +88,7 @@ class _Run:
         self.memory = Memory(who=who())
         self.start: Observed | None = None
         self.attempts = Attempts()
-        self.has_grown = False
+        self.has_grown = self.is_watching = False
 
     def to_the_end(self) -> Json:
         try:
@@ -116,6 +116,7 @@ class _Run:
                     if self.memory.has_begun or not seen.in_progress or (only_look and not self.lease.is_somebody_elses()):
                         raise
                     decision = None  # if somebody is at work on it, that is what to tell
+                self.is_watching = isinstance(decision, Watch)
                 if isinstance(decision, Done):
                     return self.result(seen, "" if self.chronicle.steps else decision.message)
                 if only_look:
@@ -172,8 +173,7 @@ class _Run:
         if memory.has_begun:
             for step in self.flow.done_by_server(memory.seen, seen):
                 self.chronicle.tell(step)
-            if self.request.return_sizes:
-                self.chronicle.sample(self.standing(seen))
+            self.chronicle.sample(self.standing(seen), self.is_watching)
         memory.seen, self.chronicle.primary = seen, seen.primary
         return seen
 
@@ -264,8 +264,8 @@ class _Run:
         end = self.standing(seen)
         # The budgets are not known when the task begins.
         start = self.standing(dataclasses.replace(self.start or seen, budgets=seen.budgets))
-        if self.memory.has_begun and self.request.return_sizes:
-            self.chronicle.sample(end, is_end=True)
+        if self.memory.has_begun:
+            self.chronicle.sample(end, self.is_watching, is_end=True)
         told = self.chronicle.result(start, end)
         return {**told, "msg": message or report.sentence(self.request, end, self.clock.is_real), "warnings": self.memory.warnings}
 

@@ -26,7 +26,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, seconds
 from ..model.observed import Controller, Observed
 from ..model.request import Request
-from ..model.soaks import Soak
+from ..model.soaks import NOT_PASSED, Soak
 from ..model.steps import Decision, Step, Wait, Watch
 from ..model.template import labels_of
 from .clock import Clock
@@ -96,7 +96,7 @@ class Soaking:
             return
         if found:
             told = f"{self._seconds:.0f} of {request.soak:g} s had passed" if self._seconds >= 1 else "it had just begun"
-            raise failure(request, self._gateway, "the new pods have not passed the soak", told, found)
+            raise failure(request, self._gateway, NOT_PASSED, told, found)
         self._take_leave(new)
         self._note(new, events)
         self._refuse_endlessly(request)

@@ -188,9 +188,10 @@ def test_a_sample_is_kept_when_a_size_has_changed_and_at_the_end():
     for at, items, is_end in (("1", [rc()], False), ("2", [rc()], False), ("3", BOTH, False), ("4", BOTH, True)):
         report.add_sample(sizes, stands(UPDATE, *items), at, is_end)
 
-    both = {"phase": "progressing", "controller": {"replicas": 2, "available": 1}, "next": {"replicas": 1, "available": 1}}
-    assert sizes == [{"at": "1", "phase": "complete", "controller": {"replicas": 3, "available": 3}, "next": None},
-                     {"at": "3", **both}, {"at": "4", **both}]
+    both = {"phase": "progressing", "is_watched": False, "controller": {"replicas": 2, "available": 1},
+            "next": {"replicas": 1, "available": 1}}
+    first = {"phase": "complete", "is_watched": False, "controller": {"replicas": 3, "available": 3}, "next": None}
+    assert sizes == [{"at": "1", **first}, {"at": "3", **both}, {"at": "4", **both}]
 
 
 def test_samples_are_thinned_but_for_the_first_and_the_last():

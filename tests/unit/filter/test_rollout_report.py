@@ -11,7 +11,7 @@ from pathlib import Path
 import html5lib
 import pytest
 from ansible.errors import AnsibleFilterError
-from results import analysis, failed, paused, updated
+from results import analysis, failed, paused, soaked, updated
 
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import sizes_chart
@@ -31,6 +31,9 @@ DATA = {
 }
 FLEET = {"name": "app", "outcome": "failed", "results": [{"results": [updated("app-1"), failed("app-2")]}]}
 MEASURED = DATA | {"stages": [{"stage": "10%", "outcome": "failed", "checks": [analysis(), analysis(begin=10, outcome="failed")]}]}
+SOAKED = DATA | {"results": [soaked(), updated(begin=10)]}
+CLUSTERS = {"regions": {"malmo": "canary"}, "clusters": {
+    "malmo": DATA | {"page": "rollout-malmo.html"}, "lyon": MEASURED | {"page": "rollout lyon.html"}, "porto": {}}}
 FAILED = DATA | {"outcome": "failed", "results": [failed()]}
 
 
@@ -61,7 +64,72 @@ def test_it_tells_each_stage_and_check():
     rows = [text(row) for row in table.iter(f"{HTML}tr")]
     assert rows[1:] == ["10% the whole stage, 5 s passed 10:00:00",
                         "http.yml 200 passed 10:00:04",
-                        "100% the whole stage, not known passed 10:00:10"]
+                        "→ went on to 100% 10:00:05",
+                        "100% the whole stage, not known passed 10:00:10",
+                        "→ complete: all pods are new"]
+
+
+def test_it_tells_each_soak_and_what_came_of_it():
+    rows = [text(row) for row in tables(page(SOAKED))["What was checked after each stage"].iter(f"{HTML}tr")]
+
+    assert rows[2] == "soak: 1 new pod watched for 2 s passed 10:00:03"
+    tree = page(SOAKED | {"results": [soaked(has_failed=True)]})
+    assert "soak: 1 new pod watched for 2 s failed" in text(tree) and "soak: the new pods are watched" in text(tree)
+    assert [each for each in tree.iter() if each.get("class") == "soak" and each.get("role") != "img"]
+    assert "soak:" not in text(page(DATA))
+
+
+def test_it_tells_of_many_clusters_in_one_table():
+    tree = page(CLUSTERS)
+
+    rows = {text(row.find(f"{HTML}th")): row for row in tables(tree)["3 clusters, in their order"].iter(f"{HTML}tr")}
+    assert text(rows["malmo canary"]).startswith("malmo canary updated 10:00:00 , 1 min 15 s 1 shop is updated")
+    assert "It has told nothing" in text(rows["porto"]) and "No task has told" not in text(tree)
+    assert text(tree.find(f".//{HTML}header")).startswith("shop incomplete 2 of 3 clusters are updated.")
+    assert [each.get("href") for each in tree.iter(f"{HTML}a")] == ["./rollout-malmo.html", "./rollout%20lyon.html"]
+
+
+@pytest.mark.parametrize("outcomes, said", [
+    (["updated", "updated"], "updated 2 of 2 clusters are updated."), (["updated", "rolled_back"], "failed 1 of 2"),
+    (["rolled_back", "rolled_back"], "rolled back 0 of 2"), (["updated", "paused"], "paused 1 of 2"),
+    (["updated", ""], "incomplete 1 of 2"), (["failed", ""], "failed 0 of 2"), (["", ""], "incomplete 0 of 2")])
+def test_what_has_become_of_all_clusters_is_what_has_become_of_each(outcomes, said):
+    tree = page({"clusters": {f"c{number}": {"name": "shop", "outcome": each} for number, each in enumerate(outcomes)}})
+
+    assert said in text(tree.find(f".//{HTML}header"))
+
+
+@pytest.mark.parametrize("link", ["javascript:alert(1)", "//evil.example/", "/etc/passwd", "..//x"])
+def test_a_link_leads_to_a_file_beside_it(link):
+    (found,) = page({"clusters": {"malmo": {"page": link}}}).iter(f"{HTML}a")
+
+    assert found.get("href").startswith("./") and ":" not in found.get("href")
+
+
+def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
+    results = [{**(failed if number % 50 == 7 else updated)(f"app-{number}"), "kind": "ReplicaSet"} for number in range(1200)]
+    tree = page({"outcome": "failed", "results": [{"results": results}]})
+
+    found = tables(tree)
+    assert [len(list(found[name].iter(f"{HTML}tr"))) for name in ("What to look at", "The others, in their order")] == [25, 977]
+    assert "failed 24" in text(tree) and "updated 1176" in text(tree) and "200 more have no room here." in text(tree)
+
+
+def test_two_kinds_of_one_name_are_two():
+    results = [updated() | {"kind": kind} for kind in ("ReplicaSet", "StatefulSet")]
+
+    assert "shop ReplicaSet updated" in text(page({"results": [{"results": results}]}))
+
+
+def test_a_long_text_is_cut_and_what_was_cut_is_there_on_demand():
+    tree = page(DATA | {"message": "\n".join(f"line {number}" for number in range(50))})
+
+    (shown,) = (text(each) for each in tree.find(f".//{HTML}header") if each.get("class") == "lines")
+    assert shown.endswith("line 11") and text(tree.find(f".//{HTML}header//{HTML}pre")).startswith("line 12 line 13")
+
+
+def test_what_turns_the_order_of_letters_round_is_shown():
+    assert "a\\u202eb" in text(page(DATA | {"user": "a\u202eb"}))
 
 
 def test_it_tells_each_step_and_each_size():
@@ -99,7 +167,8 @@ def test_it_tells_of_a_fleet_in_a_table_and_in_sections():
     assert {link[1:] for link in links} == {each.get("id") for each in tree.iter(f"{HTML}h2")} - {"controllers"}
 
 
-@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, {}], ids=["update", "fleet", "failure", "analysis", "nothing"])
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, {}],
+                         ids=["update", "fleet", "failure", "analysis", "soak", "nothing"])
 def test_it_is_readable_without_eyes_and_without_a_network(data):
     tree = page(data)
 
@@ -116,13 +185,15 @@ def test_it_is_readable_without_eyes_and_without_a_network(data):
 def poisoned(item):
     """The same with the attack in each text and each key that the cluster or a user has a say in."""
     if isinstance(item, dict):
-        return {key: each if key in ("at", "phase", "started", "ended", "action") else poisoned(each) for key, each in item.items()}
+        ours = ("at", "phase", "started", "ended", "action", *(["outcome"] if "metric" in item else []))
+        return {key: each if key in ours else poisoned(each) for key, each in item.items()}
     if isinstance(item, list):
         return [poisoned(each) for each in item]
     return item + ATTACK if isinstance(item, str) else item
 
 
-@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED], ids=["update", "fleet", "failure", "analysis"])
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
+                         ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_whatever_comes_from_the_cluster_is_text(data):
     tree, harmless = page(poisoned(data)), page(data)
 
@@ -144,7 +215,8 @@ def without_each(item):
             yield {**item, key: changed} if isinstance(item, dict) else [*item[:key], changed, *item[key + 1:]]
 
 
-@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED], ids=["update", "fleet", "failure", "analysis"])
+@pytest.mark.parametrize("data", [DATA, FLEET, FAILED, MEASURED, SOAKED, CLUSTERS],
+                         ids=["update", "fleet", "failure", "analysis", "soak", "clusters"])
 def test_a_piece_that_is_missing_or_odd_is_no_trouble(data):
     """An interrupted run, another version of the module."""
     for number, changed in enumerate(without_each(data)):

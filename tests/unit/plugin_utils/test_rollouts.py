@@ -10,7 +10,7 @@ import doctest
 import pytest
 from results import FAILURE, failed, paused, updated
 
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import rollouts
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import overview, rollouts
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.rollouts import Report
 
 
@@ -103,6 +103,7 @@ def test_a_time_that_cannot_be_read_is_none(text):
 
 
 def test_examples_in_docstrings():
+    assert doctest.testmod(overview).failed == 0
     results = doctest.testmod(rollouts)
 
     assert results.attempted > 0 and results.failed == 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import json
 
 import pytest
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339, seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -133,6 +134,26 @@ def test_it_lasts_as_long_as_it_says_and_writes_once_when_it_begins(request_, ph
     assert f"annotate foo: watching {size} new pod{'s' if size > 1 else ''} for 60 s" in [line for _now, line in cluster.lines]
     left = cluster.cluster.items["foo"]["metadata"]["annotations"]
     assert (marks.SOAK in left) == (request_ is PAUSED)
+
+
+@pytest.mark.parametrize("request_, has_failed", [(PAUSED, False), (WHOLE, False), (WHOLE, True)], ids=["pause", "end", "failure"])
+def test_the_sizes_tell_when_it_was_watched(request_, has_failed):
+    """The beginning of a soak and its end, which a report shows."""
+    cluster, request = Watched(rc()), dataclasses.replace(request_, return_sizes=True)
+    cluster.clock.instant = lambda: rfc3339(cluster.clock.now)
+    if has_failed:
+        cluster.after(SOAK / 2, cluster.changes(restarts=1))
+        told = cluster.refusal(request).progress
+    else:
+        told = cluster.run(request)
+
+    seen = [(each["is_watched"], seconds(each["at"])) for each in told["sizes"]]
+    begin = next(at for is_watched, at in seen if is_watched)
+    end = max(at for is_watched, at in seen if is_watched) if has_failed else next(
+        at for is_watched, at in seen if at > begin and not is_watched)
+    changes = [is_watched for is_watched, _these in itertools.groupby(each for each, _at in seen)]
+    assert changes == ([False, True] if has_failed else [False, True, False])
+    assert (SOAK / 4 if has_failed else SOAK - 2) <= end - begin <= SOAK + 2
 
 
 def test_a_pause_that_has_been_watched_is_not_watched_again_and_nothing_is_written():

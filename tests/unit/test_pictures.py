@@ -1,0 +1,61 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""README's pictures are of today: drawn from what was recorded, in the words that the code says now; `make pictures`."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import draw
+import pytest
+from builders import UPDATE, rc
+from clusters import Cluster
+
+ROOT = Path(__file__).parents[2]
+PICTURES, RECORDED = ROOT / "docs/pictures", ROOT / "tests/pictures/recorded"
+TERMINAL = (RECORDED / "rollout.txt").read_text("utf-8")
+REPORT = json.loads((RECORDED / "report.json").read_text("utf-8"))
+HASH = re.compile(r"foo-[0-9a-f]{8,10}")
+NAMES = ["rollout.svg", "report.svg"]
+
+
+#: A cluster in memory keeps no history.
+KEPT = "keep foo-HASH: myimage:v1 as revision 1"
+
+
+def steps(lines):
+    """Without what depends on how fast a cluster is, and with one name for what a hash is part of."""
+    return {HASH.sub("foo-HASH", line) for line in lines if not line.startswith(("waiting: ", "warning: "))}
+
+
+@pytest.mark.parametrize("name, drawn", [(NAMES[0], draw.terminal(TERMINAL)), (NAMES[1], draw.report(REPORT))])
+def test_a_picture_is_what_is_drawn_today(name, drawn):
+    assert (PICTURES / name).read_text("utf-8") == drawn, "make pictures"
+
+
+def test_the_terminal_says_what_the_code_says_today():
+    said: list[str] = []
+    result = Cluster(rc(replicas=4)).run(UPDATE, say=said.append)
+
+    told = [line.removeprefix("localhost | ") for line in TERMINAL.splitlines() if re.match(r"localhost \| [a-z]", line)]
+    assert steps(told) - steps(said) <= {KEPT} and len(told) > 15, "make pictures"
+    # What was done between the interruption and the end, nobody was told.
+    assert all(line.startswith("scale ") for line in steps(said) - steps(told)), "make pictures"
+    assert f'"msg": "{result["msg"]}"' in TERMINAL, "make pictures"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_needs_nothing_beside_it_and_fits_both_colour_schemes(name):
+    text = (PICTURES / name).read_text("utf-8")
+    tree = ElementTree.fromstring(text)
+
+    assert "prefers-color-scheme: dark" in text
+    assert not re.search(r"https?://(?!www\.w3\.org/)|@import|url\(|<script|/(tmp|work|root|home)/", text)
+    width = float(tree.get("width"))
+    for each in tree.iter("{http://www.w3.org/2000/svg}text"):
+        assert float(each.get("x", 0)) + float(each.get("textLength", 0)) <= width - draw.MARGIN / 2, "".join(each.itertext())
+    assert f"docs/pictures/{name}" in (ROOT / "README.md").read_text("utf-8")

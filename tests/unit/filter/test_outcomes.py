@@ -48,6 +48,8 @@ def test_they_give_what_a_task_can_use():
     ({"metrics": [{"min": 1}], "prometheus_url": "http://x"}, None), ({}, None),
     ({"metrics": [{"min": "0.5"}], "count": "3"}, None),
     ({"metrics": [{"min": 1}], "prometheus_ca_cert": "/of/another/machine"}, None),
+    ({"metrics": [{"type": "error_lines", "max": 1}]}, None),
+    ({"metrics": [{"type": "error_lines", "max": 1, "pattern": "("}]}, "is not a regular expression of Python: missing )"),
     ({"metricz": []}, "metricz"), ({"metrics": [{"min": 1, "typ": "latency"}]}, "typ"), ({"count": "many"}, "count"),
     ({"metrics": [{"type": "latency"}]}, "metric latency has no threshold"),
     ({"metrics": [{"min": 1}], "failure_limit": 1}, "nothing could ever fail"),

@@ -64,6 +64,14 @@ def test_what_is_wrong_with_an_analysis_is_known_before(given, said):
     assert all(each.startswith("analysis 2: ") and said in each and "s3cret" not in each for each in found), found
 
 
+def test_an_approval_is_asked_for_with_a_duration():
+    answer = outcomes.approval(None, paused(), "shop", "1h", "2026-11-21T10:00:00Z")
+
+    assert (answer["outcome"], answer["deadline"], answer["left"]) == ("waiting", "2026-11-21T11:00:00Z", 3600)
+    with pytest.raises(AnsibleFilterError, match="image_bump_approve_within 'soon' is neither a number of seconds nor a duration"):
+        outcomes.approval(None, {}, within="soon")
+
+
 @pytest.mark.parametrize("name", ["rollout_summary", "rollout_failure", "failed_task"])
 def test_what_cannot_be_used_is_an_error(name):
     with pytest.raises(AnsibleFilterError, match="a dictionary is needed, not a str"):

@@ -60,13 +60,14 @@ def workflow_artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
     return outcomes.artifacts(_dictionary(report), _dictionary(rollouts), page)
 
 
-def approval(rollouts: list[Json] | None, result: Json, name: str = "", within: t.Any = 0, now: str = "") -> Json:
-    """now: the present time in RFC 3339."""
+def approval(rollouts: list[Json] | None, result: Json, name: str = "", within: t.Any = 0, seen: str = "",
+             now: str = "") -> Json:
+    """seen, now: when the wait began, and the present time, in RFC 3339."""
     try:
         allowed = duration("image_bump_approve_within", within)
     except RolloutError as error:
         raise AnsibleFilterError(error.what) from error
-    return outcomes.Approval(_dictionary(result), name, rollouts, allowed, seconds(now) or 0.0).as_json()
+    return outcomes.Approval(_dictionary(result), name, rollouts, allowed, seconds(seen) or 0.0, seconds(now) or 0.0).as_json()
 
 
 def refused_analyses(analyses: list[Json]) -> list[str]:

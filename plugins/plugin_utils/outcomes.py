@@ -95,14 +95,15 @@ class Approval:
     #: Seconds that there are from the beginning of the update on, which the cluster knows: a run that is killed and started
     #: again gives no more of them.
     within: float
-    #: Seconds since 1970.
+    #: When the wait began, and the present time, in seconds since 1970.
+    seen: float
     now: float
 
     @property
     def deadline(self) -> float:
-        """What stands on the cluster somebody may have written: no later than if the update had begun now."""
+        """What stands on the cluster somebody may have written: no later than if the update had begun with the wait."""
         since = [seconds(each.get("since")) for each in Summary.of(self.result, self.name).rollouts.values()]
-        return min([self.now, *(each for each in since if each is not None)]) + self.within
+        return min([self.seen, *(each for each in since if each is not None)]) + self.within
 
     @property
     def outcome(self) -> str:
@@ -110,17 +111,23 @@ class Approval:
         if self.rollouts is None:
             states = {"waiting"}
         else:
-            there = {text(each, "name"): each for each in self.rollouts}
-            paused_ = Summary.of(self.result, self.name)
-            states = {_answered(paused_.rollouts[name], there.get(name, {})) for name in paused_.in_progress}
+            then, there = Summary.of(self.result, self.name), self._there
+            states = {_answered(then.rollouts[name], there.get(name, {})) for name in then.in_progress}
         if "denied" in states or "waiting" not in states:
             return "denied" if "denied" in states else "approved"
         return "late" if self.now >= self.deadline else "waiting"
 
     @property
+    def _there(self) -> dict[str, Json]:
+        """How each stands now. A single one may have been asked for by the name of its successor."""
+        found = self.rollouts or []
+        is_fleet = "results" in self.result
+        return {text(each, "name") if is_fleet else self.name: each for each in found} if is_fleet or len(found) == 1 else {}
+
+    @property
     def present(self) -> Json:
         """The result, as if its task had ended now."""
-        there = {text(each, "name"): each for each in self.rollouts or []}
+        there = self._there
 
         def at_present(result: Json, name: str) -> Json:
             return result | ({"rollout": mapping(result, "rollout") | there[name]} if name in there else {})

@@ -65,9 +65,9 @@ def test_what_is_wrong_with_an_analysis_is_known_before(given, said):
 
 
 def test_an_approval_is_asked_for_with_a_duration():
-    answer = outcomes.approval(None, paused(), "shop", "1h", "2026-11-21T10:00:00Z")
+    answer = outcomes.approval(None, paused(), "shop", "1h", "2026-11-21T10:00:00Z", "2026-11-21T10:00:01Z")
 
-    assert (answer["outcome"], answer["deadline"], answer["left"]) == ("waiting", "2026-11-21T11:00:00Z", 3600)
+    assert (answer["outcome"], answer["deadline"], answer["left"]) == ("waiting", "2026-11-21T11:00:00Z", 3599)
     with pytest.raises(AnsibleFilterError, match="image_bump_approve_within 'soon' is neither a number of seconds nor a duration"):
         outcomes.approval(None, {}, within="soon")
 

@@ -231,26 +231,26 @@ def now(phase, direction=None, image="v2", name="shop"):
     ([now("progressing", "forward")], 100, "approved"), ([now("progressing", "forward")], 150, "approved"),
     ([now("taking_over", "forward")], 100, "approved"), ([now("complete")], 200, "approved"),
     ([now("complete", image="v1")], 100, "denied"), ([now("progressing", "back")], 100, "waiting"),
-    ([now("progressing", "back")], 150, "late"), ([], 100, "denied"), ([now("complete", name="other")], 100, "denied"),
+    ([now("progressing", "back")], 150, "late"), ([], 100, "denied"), ([now("complete", name="of its successor")], 100, "approved"),
 ])
 def test_what_a_person_has_answered(rollouts, at, outcome):
-    it = Approval(PAUSED, "shop", rollouts, within=100, now=at)
+    it = Approval(PAUSED, "shop", rollouts, within=100, seen=60, now=at)
 
-    assert it.outcome == outcome and it.deadline == min(at, 50) + 100
+    assert it.outcome == outcome and it.deadline == 150
 
 
 @pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "soon", None, 7])
 def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
     result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}}
 
-    assert Approval(result, "shop", None, within=100, now=70).deadline == 170
+    assert Approval(result, "shop", None, within=100, seen=70, now=90).deadline == 170
 
 
 def test_of_several_all_have_to_be_approved():
     both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"}, updated("c"))
 
     def outcome(*rollouts):
-        return Approval(both, "", list(rollouts), within=100, now=100).outcome
+        return Approval(both, "", list(rollouts), within=100, seen=60, now=100).outcome
 
     assert outcome(now("complete", name="a"), now("paused", "forward", name="b")) == "waiting"
     assert outcome(now("complete", name="a"), now("complete", name="b")) == "approved"
@@ -258,12 +258,12 @@ def test_of_several_all_have_to_be_approved():
 
 
 def test_what_has_been_paused_is_told_as_it_is_now():
-    single = Approval(PAUSED, "shop", [now("complete")], 100, 100).present
+    single = Approval(PAUSED, "shop", [now("complete")], 100, 60, 100).present
     assert single["rollout"]["phase"] == "complete" and single["rollout"]["images"] == {"before": {"web": "v1"}}
     assert single["steps"] == PAUSED["steps"]
-    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")], 100, 100).present
+    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")], 100, 60, 100).present
     assert [each["rollout"]["phase"] for each in many["results"]] == ["complete", "complete"]
-    assert Approval(PAUSED, "shop", None, 100, 100).present == PAUSED
+    assert Approval(PAUSED, "shop", None, 100, 60, 100).present == PAUSED
 
 
 def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():

@@ -136,7 +136,7 @@ def test_of_several_containers_some_can_be_named(namespace, kubelet):
         {}, {"containers": ["web"]}, {"containers": ["proxy"]}, {"containers": ["wbe"]})]
 
     assert [each["measurements"][0]["new"] for each in found] == [0.5, 0, 1, None]
-    assert re.search(r"pod foo-\w+ has no container wbe, but web, proxy, setup", found[-1]["msg"])
+    assert re.search(r"pod foo-[\w-]+ has no container wbe, but web, proxy, setup", found[-1]["msg"])
     assert found[-1]["outcome"] == "inconclusive"
 
 
@@ -147,7 +147,7 @@ def test_a_kubelet_that_does_not_answer_is_inconclusive(namespace):
     result = analyzed(namespace, BY_LINE)
 
     assert result["outcome"] == "inconclusive", result["msg"]
-    assert re.search(r"the log of pod foo-\w+, container web, cannot be read: .+", result["msg"])
+    assert re.search(r"the log of pod foo-[\w-]+, container web, cannot be read: .+", result["msg"])
 
 
 def test_a_pattern_that_tries_for_ever_is_ended(namespace, kubelet):

@@ -115,7 +115,7 @@ def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, pl
 
     output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=25, succeeds=False)
 
-    assert versions(namespace) == (2, 0) and time.monotonic() - began < 45
+    assert versions(namespace) == (2, 0)
     deadline = re.compile(r"waits until (\S+Z) for somebody")
     assert deadline.findall(first) == deadline.findall(output) != []
 

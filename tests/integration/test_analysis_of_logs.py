@@ -201,8 +201,8 @@ def test_the_example(namespace, kubelet, playbooks):
 def test_the_role_goes_back_when_the_new_pods_log_errors(namespace, kubelet, playbooks):
     make(namespace)
     use = {"role": "baton.kubernetes.image_bump", "image_bump_name": "foo", "image_bump_namespace": namespace.name,
-            "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",
-            "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW, "metrics": [{"type": "error_lines", **BY_MINUTE}]}]}
+           "image_bump_stages": ["50%", "100%"], "image_bump_report": "rollout.html",
+           "image_bump_analysis": [{"initial_delay": 3, "window": WINDOW, "metrics": [{"type": "error_lines", **BY_MINUTE}]}]}
 
     def run(image, succeeds):
         playbooks.write("play.yml", [{"hosts": "localhost", "connection": "local", "gather_facts": False,

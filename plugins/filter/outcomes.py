@@ -14,6 +14,8 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import analysis_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import duration
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import outcomes
 
 Json = dict[str, t.Any]
@@ -56,6 +58,16 @@ def lead_elsewhere(rollouts: list[Json], image: str = "", images: Json | None = 
 
 def workflow_artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
     return outcomes.artifacts(_dictionary(report), _dictionary(rollouts), page)
+
+
+def approval(rollouts: list[Json] | None, result: Json, name: str = "", within: t.Any = 0, seen: str = "",
+             now: str = "") -> Json:
+    """seen, now: when the wait began, and the present time, in RFC 3339."""
+    try:
+        allowed = duration("image_bump_approve_within", within)
+    except RolloutError as error:
+        raise AnsibleFilterError(error.what) from error
+    return outcomes.Approval(_dictionary(result), name, rollouts, allowed, seconds(seen) or 0.0, seconds(now) or 0.0).as_json()
 
 
 def refused_analyses(analyses: list[Json]) -> list[str]:
@@ -104,4 +116,4 @@ class FilterModule:
     def filters(self) -> dict[str, t.Callable]:
         return {each.__name__: each for each in
                 (entries, rollout_summary, replaced_images, rollout_failure, failed_task, lead_elsewhere, workflow_artifacts,
-                 refused_analyses)}
+                 refused_analyses, approval)}

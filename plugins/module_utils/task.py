@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import os
 import shlex
 import sys
@@ -18,12 +17,13 @@ from ansible.module_utils.common.parameters import remove_values
 
 from .cluster import connection, prometheus, secrets
 from .cluster.kubernetes import KubernetesGateway
-from .explain import report
+from .cluster.logs import Logs
+from .explain import permissions, report
 from .explain.measured import Subject
 from .flows.choice import choose
 from .flows.flow import Flow, Standing
 from .model import analysis as analyses
-from .model import options
+from .model import options, queries
 from .model.errors import NoSuchController, RolloutError
 from .model.fields import Json, each_text, visible
 from .model.kinds import ROLLED
@@ -32,6 +32,7 @@ from .model.observed import Controller
 from .model.options import request_from
 from .model.request import Request
 from .model.template import labels_of
+from .model.verdicts import Reading
 from .run import analyst, driver, fleet
 from .run.caller import Caller
 from .run.clock import Clock
@@ -173,12 +174,26 @@ def analysis(params: Json) -> Json:
 
 def _analysis(params: Json) -> Json:
     # What is wrong is said before anything is asked.
-    asked, source, wish = analyses.analysis_from(params), prometheus.Prometheus(params), _look_only(params)
+    asked, wish = analyses.analysis_from(params), _look_only(params)
+    ask = _asking(asked, params)
     flow = choose(wish)
     with contextlib.closing(_gateway(params, wish, flow)) as gateway, Caller() as it:
-        ask = functools.partial(source.ask, stop=it.reason_to_stop)
-        return analyst.run(wish.name, wish.namespace, asked, lambda: _subject(flow, wish, gateway), ask, Clock(), it.say,
+        if any(metric.lines for metric in asked.metrics) and (rules := gateway.rules()) is not None:
+            permissions.refuse_missing(rules, [permissions.NEEDED_FOR_LOGS], dataclasses.replace(wish, lock=False))
+        logs = Logs(gateway.http, wish.namespace, queries.seconds(asked.window), gateway.server_time, it.reason_to_stop)
+        sources = analyst.Sources(lambda query: ask(query, it.reason_to_stop), logs.read)
+        return analyst.run(wish.name, wish.namespace, asked, lambda: _subject(flow, wish, gateway), sources, Clock(), it.say,
                            it.reason_to_stop)
+
+
+def _asking(asked: analyses.Analysis, params: Json) -> t.Callable[[str, t.Callable[[], str]], Reading]:
+    """How Prometheus is asked; without its address, nobody is. Raises RolloutError."""
+    needy = next((metric.name for metric in asked.metrics if not metric.lines), "")
+    if not needy:
+        return lambda query, stop: Reading(None, "nobody is asked", is_answer=False)
+    if not params.get("prometheus_url"):
+        raise RolloutError(f"metric {needy} needs prometheus_url")
+    return prometheus.Prometheus(params).ask
 
 
 def _subject(flow: Flow, wish: Request, gateway: KubernetesGateway) -> Subject:

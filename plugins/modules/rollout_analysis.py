@@ -5,11 +5,11 @@
 
 DOCUMENTATION = r"""
 module: rollout_analysis
-short_description: Compare the new pods of an update with the old ones by metrics in Prometheus
+short_description: Compare the new pods of an update with the old ones by metrics in Prometheus or by their logs
 version_added: 0.1.0
 description:
-  - Asks Prometheus for metrics of the new pods of a controller and of its old ones, compares them with thresholds, and fails if
-    the new pods do not keep them. Changes nothing.
+  - Asks Prometheus for metrics of the new pods of a controller and of its old ones, or counts the lines with errors in their logs,
+    compares them with thresholds, and fails if the new pods do not keep them. Changes nothing.
   - The pods are found in the cluster by name, so that no label has to tell versions apart, and nothing has to be installed in the
     cluster.
   - Meant for an update that is paused (O(baton.kubernetes.rolling_update#module:pause_at)). If no update is in progress, all pods
@@ -53,10 +53,10 @@ options:
   prometheus_url:
     description:
       - URL of Prometheus, or of anything else that has its HTTP API, without C(/api/v1/query). Redirects are not followed.
+      - Required, unless all metrics are of O(metrics[].type=error_lines).
       - A user name and a password in it count as O(prometheus_username) and O(prometheus_password). Special
         characters in them must be escaped by C(%).
     type: str
-    required: true
   prometheus_token:
     description:
       - Bearer token to authenticate with. Cannot be combined with a user name and a password.
@@ -111,8 +111,10 @@ options:
           - V(latency) is a quantile of the duration of requests, in seconds, in a histogram (O(metrics[].duration_metric)).
           - V(query) is whatever O(metrics[].query) comes to. This is the default if a query is given; otherwise V(success_rate)
             is.
+          - V(error_lines) counts the lines in the pods' logs that match O(metrics[].pattern), for pods that have no metrics.
+            Prometheus is not asked.
         type: str
-        choices: [success_rate, latency, query]
+        choices: [success_rate, latency, query, error_lines]
       query:
         description:
           - A query in PromQL that comes to a single number.
@@ -169,6 +171,26 @@ options:
         description:
           - More labels, and the values that they must have, for the ready-made types.
         type: dict
+      pattern:
+        description:
+          - For O(metrics[].type=error_lines), a regular expression of Python that a line with an error has somewhere in it.
+          - The first 4096 characters of a line are looked at, without escape sequences such as colors. All lines of a measurement
+            have to be looked at within 10 seconds.
+        type: str
+        default: (?i)\b(error|fatal|panic|critical|exception|traceback)\b
+      per:
+        description:
+          - What O(metrics[].type=error_lines) comes to. With V(minute), lines with errors a minute and pod. With V(line), the share
+            of all lines that are such, from 0 to 1, for pods that get different numbers of requests.
+        type: str
+        choices: [minute, line]
+        default: minute
+      containers:
+        description:
+          - For O(metrics[].type=error_lines), the names of the containers whose logs are read, at most 10. By default, all but init
+            containers; a sidecar that is one can be named.
+        type: list
+        elements: str
       min:
         description:
           - The value of the new pods must not be less.
@@ -198,11 +220,12 @@ options:
         description:
           - The number of samples, such as requests in the window, below which a measurement is inconclusive. It is demanded of
             the new pods, and of the old ones if they are compared. By default, nobody counts.
+          - Of O(metrics[].type=error_lines), a sample is a line.
         type: float
       on_empty:
         description:
           - What it means if Prometheus answers without a number, which is either no series at all (C(no data)) or C(NaN), such as
-            the success rate of no requests.
+            the success rate of no requests; or if there are no lines at all in the logs.
           - V(zero) takes it for 0, also for the old pods. The other three are about the new pods; without a number of the old
             ones, a comparison is inconclusive.
         type: str
@@ -210,8 +233,8 @@ options:
         default: inconclusive
   window:
     description:
-      - Up to now, how long a time the ready-made queries, and C($window), are about, as Prometheus writes durations. Prometheus
-        needs two scrapes within it. Use at least four times the scrape interval.
+      - Up to now, how long a time the ready-made queries, C($window) and O(metrics[].type=error_lines) are about, as Prometheus
+        writes durations. Prometheus needs two scrapes within it. Use at least four times the scrape interval.
     type: str
     default: 1m
   initial_delay:
@@ -288,6 +311,15 @@ EXAMPLES = r"""
         query: avg(queue_length{namespace="$namespace",pod=~"$pods"})
         max_increase: 10
 
+- name: Compare lines with errors in their logs
+  baton.kubernetes.rollout_analysis:
+    name: shop
+    initial_delay: 60
+    metrics:
+      - type: error_lines
+        containers: [web]
+        max_increase: 2
+
 - name: A query that compares them itself, in braces that Ansible must not evaluate
   baton.kubernetes.rollout_analysis:
     name: shop
@@ -325,7 +357,7 @@ metrics:
       type: str
       choices: [passed, failed, inconclusive]
     query:
-      description: The query, before the names of the pods are put into it.
+      description: The query, before the names of the pods are put into it; of logs, in words which lines are counted.
       type: str
     thresholds:
       description: The thresholds that were given.
@@ -368,7 +400,9 @@ measurements:
       description: The value of the old pods; V(null) if there is none, or none was asked for.
       type: raw
     samples:
-      description: The number of samples of the new pods; V(null) without O(metrics[].min_samples).
+      description:
+        - The number of samples of the new pods; V(null) without O(metrics[].min_samples).
+        - Of O(metrics[].type=error_lines), always the number of lines that were read.
       type: raw
 new_pods:
   description: Names of the new pods at the last measurement.

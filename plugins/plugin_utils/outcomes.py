@@ -12,7 +12,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, number, objects, text
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    mapping,
+    number,
+    objects,
+    rfc3339,
+    seconds,
+    text,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import repository
 
 Json = dict[str, t.Any]
@@ -75,6 +82,73 @@ class Summary:
     def as_json(self) -> Json:
         names = ("results", "rollouts", "sizes", "is_paused", "in_progress", "outcome")
         return {name: getattr(self, name) for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class Approval:
+    """A pause that a person ends, by going on or by going back; and if nobody does, its deadline."""
+
+    #: The result of the task that has paused them, and how they stand now (rolling_update_info), if that is known.
+    result: Json
+    name: str
+    rollouts: list[Json] | None
+    #: Seconds that there are from the beginning of the update on, which the cluster knows: a run that is killed and started
+    #: again gives no more of them.
+    within: float
+    #: When the wait began, and the present time, in seconds since 1970.
+    seen: float
+    now: float
+
+    @property
+    def deadline(self) -> float:
+        """What stands on the cluster somebody may have written: no later than if the update had begun with the wait."""
+        since = [seconds(each.get("since")) for each in Summary.of(self.result, self.name).rollouts.values()]
+        return min([self.seen, *(each for each in since if each is not None)]) + self.within
+
+    @property
+    def outcome(self) -> str:
+        """waiting; late, where nobody has ended it in time; approved, as soon as it goes on; denied, once it has gone back."""
+        if self.rollouts is None:
+            states = {"waiting"}
+        else:
+            then, there = Summary.of(self.result, self.name), self._there
+            states = {_answered(then.rollouts[name], there.get(name, {})) for name in then.in_progress}
+        if "denied" in states or "waiting" not in states:
+            return "denied" if "denied" in states else "approved"
+        return "late" if self.now >= self.deadline else "waiting"
+
+    @property
+    def _there(self) -> dict[str, Json]:
+        """How each stands now. A single one may have been asked for by the name of its successor."""
+        found = self.rollouts or []
+        is_fleet = "results" in self.result
+        return {text(each, "name") if is_fleet else self.name: each for each in found} if is_fleet or len(found) == 1 else {}
+
+    @property
+    def present(self) -> Json:
+        """The result, as if its task had ended now."""
+        there = self._there
+
+        def at_present(result: Json, name: str) -> Json:
+            return result | ({"rollout": mapping(result, "rollout") | there[name]} if name in there else {})
+
+        if "results" in self.result:
+            return self.result | {"results": [at_present(each, text(each, "name")) for each in objects(self.result, "results")]}
+        return at_present(self.result, self.name)
+
+    def as_json(self) -> Json:
+        return {"outcome": self.outcome, "deadline": rfc3339(self.deadline), "left": max(0.0, self.deadline - self.now),
+                "result": self.present}
+
+
+def _answered(paused: Json, now: Json) -> str:
+    """What has become of one that was paused. That it has ended well is told by its images, not by what is written of it."""
+    phase, direction = text(now, "phase"), text(now, "direction")
+    if phase == "complete":
+        return "approved" if mapping(now, "controller", "images") == mapping(paused, "next", "images") else "denied"
+    if not phase:  # it is not there any more
+        return "denied"
+    return "waiting" if phase == "paused" or direction != "forward" else "approved"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +218,7 @@ class Failure:
             return [f"It could not be rolled back: {rollback}"]
         if self.rollback:
             return [f"{'Rolled back: ' if self.is_fleet else ''}{rollback}."]
-        if self.what == "check":
+        if self.what == "check" and not self._is_rolled_back:
             return ["The update is left there.",
                     "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back."]
         return []

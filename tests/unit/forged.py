@@ -188,6 +188,8 @@ FIELDS: dict[str, dict[str, tuple[t.Any, ...]]] = {
             "status.containerStatuses.state.terminated.reason": TEXTS,
             "status.containerStatuses.state.terminated.exitCode": (0, 1, 127, 137, -1, 2**31 - 1),
             "status.containerStatuses.lastState.terminated.message": _MESSAGES,
+            "status.containerStatuses.lastState.terminated.startedAt": _TIMES,
+            "status.containerStatuses.lastState.terminated.finishedAt": _TIMES,
             "status.containerStatuses.state.running": ({},), "status.containerStatuses.state.running.startedAt": _TIMES,
             "status.conditions.lastTransitionTime": _TIMES, "status.initContainerStatuses": ([],),
             "spec.containers.image": TEXTS, "spec.containers.name": ("web",), "spec.initContainers": ([],),

@@ -68,6 +68,25 @@ def test_each_playbook_can_be_chosen_in_the_project():
     assert imported == {path.stem: f"baton.kubernetes.{path.stem}" for path in (ROOT / "playbooks").glob("*.yml")}
 
 
+def test_the_workflow_with_an_approval_runs_what_there_is_and_goes_back_where_nobody_approves():
+    page = (ROOT / "docs" / "awx.md").read_text()
+    templates, workflow = (yaml.safe_load(block)[0]["tasks"] for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+                           if "awx.awx" in block)
+    playbooks = {each["name"]: each["playbook"] for each in templates[-1]["loop"]}
+    nodes = {node["identifier"]: node for node in workflow[0]["awx.awx.workflow_job_template"]["workflow_nodes"]}
+
+    jobs = {name: node for name, node in nodes.items() if node["unified_job_template"]["type"] == "job_template"}
+    assert {name: playbooks[node["unified_job_template"]["name"]] for name, node in jobs.items()} == {
+        "canary": "image_bump", "rest": "image_bump", "back": "rollback"}
+    questions = {each["variable"] for each in json.loads((AWX / "image_bump.survey.json").read_text())["spec"]}
+    assert all(node.get("extra_data", {}).keys() <= questions for node in jobs.values())
+    following = {(name, when): [each["identifier"] for each in to] for name, node in nodes.items()
+                 for when, to in node.get("related", {}).items()}
+    assert following == {("canary", "success_nodes"): ["approve"], ("approve", "success_nodes"): ["rest"],
+                         ("approve", "failure_nodes"): ["back"]}
+    assert nodes["approve"]["unified_job_template"]["timeout"] > 0
+
+
 def test_the_execution_environment_has_the_packages_of_the_documentation():
     meta = yaml.safe_load((ROOT / "meta" / "execution-environment.yml").read_text())["dependencies"]
     lines = (ROOT / meta["python"]).read_text().splitlines()

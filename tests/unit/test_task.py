@@ -206,6 +206,8 @@ def test_no_text_of_the_cluster_reaches_a_terminal_as_it_is(cluster):
 class Measured(Gateway):
     """Each controller has a pod for each replica, which has its labels."""
 
+    http = None
+
     def live_pods(self, selector):
         return tuple(Pod(f"{it.name}-{number}", "", dict(selector), it.uid) for it in self.controllers().values()
                      if it.selector == selector for number in range(it.replicas))
@@ -260,10 +262,31 @@ def test_the_kind_of_an_analysis_is_that_of_the_only_object_with_the_name(cluste
 def test_what_is_wrong_with_an_analysis_is_said_before_the_cluster_is_asked(cluster):
     gateways = cluster(rc(), of=Measured)
 
-    for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"name": "Foo"}):
+    for wrong in ({"metrics": []}, {"prometheus_url": "x"}, {"prometheus_url": None}, {"name": "Foo"}):
         with pytest.raises(RolloutError):
             task.analysis(analysis(**wrong))
     assert gateways == []
+
+
+MAY_READ = [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
+
+
+@pytest.mark.parametrize("rules, reads", [(None, True), ([], False), (MAY_READ, True)], ids=["unknown", "none", "enough"])
+def test_an_analysis_of_logs_needs_no_prometheus_but_permission_to_read_them(cluster, monkeypatch, rules, reads):
+    """Which is told before the first wait."""
+    cluster(old(2), new(1), of=Measured)
+    monkeypatch.setattr(Measured, "rules", lambda self: rules)
+    asked = []
+    monkeypatch.setattr(task.Logs, "read", lambda self, wish, pods: asked.append(pods) or (Reading(0.0), Reading(5.0)))
+    (metric,) = analysis()["metrics"]
+    metric |= {"type": "error_lines", "query": None}
+    params = analysis(prometheus_url=None, metrics=[metric], initial_delay=0 if reads else 99)
+
+    result = task.answer(task.analysis, params, pytest.fail)
+
+    assert asked == ([[f"{SUCCESSOR}-0"], ["foo-0", "foo-1"]] if reads else [])
+    assert reads or result["failure"]["why"] == "not allowed: get on pods/log"
+    assert reads == (result.get("outcome") == "failed")
 
 
 @pytest.mark.parametrize("password", ["s3cret/b", "s3cret#b", "s3cret?b", "s3cret://b", "s3cret[b", "s3cret]b", "1/s3cret"])

@@ -223,7 +223,7 @@ class Http:
         return found
 
     def once(self, method: str, path: str, body: t.Any = None, content_type: str = JSON,
-             accept: str = JSON, most: int = 0) -> tuple[int, t.Any, bytes]:
+             accept: str = JSON, most: int = 0, seconds: float = 0) -> tuple[int, t.Any, bytes]:
         """Status, headers and content of the answer to a single try. Raises Unreachable; RolloutError where no other try helps."""
         import urllib3
 
@@ -237,9 +237,9 @@ class Http:
             # Nothing is to be encoded; but what urllib3 1.26 calls request() loses headers that are there twice.
             answer = self.connection.pool.request_encode_url(
                 method, self.connection.server + path, body=None if body is None else _encoded(body), headers=headers,
-                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=ANSWER_TIMEOUT), retries=False, redirect=False,
-                preload_content=False)
-            data = whole(answer, most or MOST_BYTES)
+                timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=seconds or ANSWER_TIMEOUT), retries=False,
+                redirect=False, preload_content=False)
+            data = whole(answer, most or MOST_BYTES, seconds)
         except urllib3.exceptions.LocationValueError as error:
             raise RolloutError(f"{self.connection.server} is not a valid API server address", why=brief(error)) from error
         except urllib3.exceptions.SSLError as error:

@@ -27,7 +27,7 @@ from .http import CONNECT_TIMEOUT, RETRIED, brief, whole
 
 #: As of the API server, no_log has what may hold a secret: a URL may have a password in it.
 ARGUMENT_SPEC: Json = dict(
-    prometheus_url=dict(type="str", required=True, no_log=True),
+    prometheus_url=dict(type="str", no_log=True),
     prometheus_token=dict(type="str", no_log=True),
     prometheus_username=dict(type="str"),
     prometheus_password=dict(type="str", no_log=True),

@@ -81,8 +81,14 @@ def error(analysis: Analysis, measured: t.Sequence[Measurement], subject: Subjec
         return RolloutError(f"the analysis has failed: {what}", where=subject.where, why=why,
                             next_command=[*rollback, *(["or, to measure again:"] if rollback else []), "run the same task again"])
     return RolloutError(f"the analysis is inconclusive: {what}", where=subject.where, why=why, next_command=[
-        "see that the new pods get requests and that Prometheus scrapes them, and run the same task again",
+        f"see that the new pods get requests{_to_see(analysis)}, and run the same task again",
         *(["or:", *rollback] if rollback else [])])
+
+
+def _to_see(analysis: Analysis) -> str:
+    kinds = {bool(metric.lines) for metric in analysis.metrics}
+    words = {False: ", that Prometheus scrapes them", True: ", that they write logs"}
+    return "".join(words[each] for each in sorted(kinds))
 
 
 def _of_interest(name: str, outcome: Outcome, measured: t.Sequence[Measurement]) -> list[Measurement]:

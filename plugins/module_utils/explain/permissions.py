@@ -16,6 +16,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.request import Request
 
+NEEDED_FOR_LOGS: Rule = ("", "pods/log", ("get",))
 NEEDED_TO_LOCK: Rule = ("coordination.k8s.io", "leases", ("get", "create", "update", "delete"))
 
 

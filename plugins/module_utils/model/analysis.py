@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import typing as t
 
 from . import queries
 from .errors import RolloutError
 from .fields import Json
+from .identity import is_name
 from .kinds import Word
 from .options import ARGUMENT_SPEC as OF_ROLLOUTS
 
@@ -25,16 +27,28 @@ MOST_METRICS, MOST_MEASUREMENTS = 20, 2000
 #: Absolute thresholds, and those that are relative to what the old pods have.
 ABSOLUTE = ("min", "max")
 RELATIVE = ("min_ratio_to_old", "max_ratio_to_old", "max_decrease", "max_increase")
+#: Characters of a pattern, and containers of a pod.
+LONGEST_PATTERN, MOST_CONTAINERS = 1000, 10
+#: What a line with an error has in it, unless the task says it.
+ERRORS = r"(?i)\b(error|fatal|panic|critical|exception|traceback)\b"
 
 
 class MetricType(Word):
     SUCCESS_RATE = "success_rate"
     LATENCY = "latency"
     QUERY = "query"
+    ERROR_LINES = "error_lines"
+
+
+class Per(Word):
+    """What lines with errors are counted by."""
+
+    MINUTE = "minute"
+    LINE = "line"
 
 
 class OnEmpty(Word):
-    """What an answer of Prometheus without a number means."""
+    """What an answer without a number means."""
 
     INCONCLUSIVE = "inconclusive"
     PASS = "pass"
@@ -61,6 +75,9 @@ ARGUMENT_SPEC: Json = dict(
         pod_label=dict(type="str", default="pod"),
         namespace_label=dict(type="str", default="namespace"),
         labels=dict(type="dict"),
+        pattern=dict(type="str", default=ERRORS),
+        per=dict(type="str", choices=[str(each) for each in Per], default=str(Per.MINUTE)),
+        containers=dict(type="list", elements="str"),
         min_samples=dict(type="float"),
         on_empty=dict(type="str", choices=[str(each) for each in OnEmpty], default=str(OnEmpty.INCONCLUSIVE)),
     )),
@@ -77,17 +94,34 @@ ARGUMENT_SPEC: Json = dict(
 
 
 @dataclasses.dataclass(frozen=True)
+class ErrorLines:
+    """Which lines of the pods' logs are counted, and by what."""
+
+    pattern: str
+    per: Per
+    #: Their names; of none, all but the init containers.
+    containers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        share = "of all lines" if self.per is Per.LINE else "a minute and pod"
+        where = f", in {', '.join(self.containers)}" if self.containers else ""
+        return f"lines that match {self.pattern}, {share}{where}"
+
+
+@dataclasses.dataclass(frozen=True)
 class Metric:
     """One number of the new pods, where there is one also of the old ones, and what is demanded of it."""
 
     name: str
-    #: With placeholders; samples is "" where nobody counts.
+    #: With placeholders, or in words where logs are read; samples is "" where nobody counts.
     query: str
     samples: str
     #: By the names of ABSOLUTE and RELATIVE.
     thresholds: t.Mapping[str, float]
     min_samples: float
     on_empty: OnEmpty
+    #: Where it is no query.
+    lines: ErrorLines | None = None
 
     @property
     def is_relative(self) -> bool:
@@ -96,12 +130,12 @@ class Metric:
     @property
     def is_of_either(self) -> bool:
         """Whether it can be asked for the old pods as well as for the new ones."""
-        return "pods" in queries.placeholders(self.query)
+        return bool(self.lines) or "pods" in queries.placeholders(self.query)
 
     @property
     def needs_old_pods(self) -> bool:
         """Whether there is nothing to ask for without old pods."""
-        return "old_pods" in queries.placeholders(self.query)
+        return not self.lines and "old_pods" in queries.placeholders(self.query)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,14 +195,34 @@ def _metric(given: Json) -> Metric:
         raise RolloutError(f"metric {name}: min_samples must not be negative or endless, but it is {min_samples}")
     if (given.get("query") is not None) is not (kind == "query"):
         raise RolloutError(f"metric {name}: query is for type=query alone, and needed there")
+    on_empty = OnEmpty(given["on_empty"])
+    if kind == "error_lines":
+        lines = _error_lines(name, given)
+        return Metric(name, str(lines), "", thresholds, min_samples, on_empty, lines)
     query, samples = _given_queries(name, given) if kind == "query" else _ready_made(name, kind, given)
-    metric = Metric(name, query, samples if min_samples else "", thresholds, min_samples, OnEmpty(given["on_empty"]))
+    metric = Metric(name, query, samples if min_samples else "", thresholds, min_samples, on_empty)
     if metric.is_relative and not metric.is_of_either:
         raise RolloutError(f"metric {name} is compared with the old pods, but its query does not have $pods in it, "
                            f"which stands for the new pods and then for the old ones")
     if min_samples and not samples:
         raise RolloutError(f"metric {name}: min_samples needs samples_query, which counts them")
     return metric
+
+
+def _error_lines(name: str, given: Json) -> ErrorLines:
+    """Raises RolloutError."""
+    containers = tuple(dict.fromkeys(given.get("containers") or ()))
+    if len(containers) > MOST_CONTAINERS or not all(map(is_name, containers)):
+        raise RolloutError(f"metric {name}: containers must be at most {MOST_CONTAINERS} names of containers")
+    if len(given["pattern"]) > LONGEST_PATTERN:
+        raise RolloutError(f"metric {name}: the pattern has more than {LONGEST_PATTERN} characters")
+    try:
+        is_in_all = bool(re.search(given["pattern"], ""))
+    except (re.error, OverflowError, RecursionError) as error:
+        raise RolloutError(f"metric {name}: the pattern is not a regular expression of Python", why=str(error)) from error
+    if is_in_all:
+        raise RolloutError(f"metric {name}: the pattern matches every line, an empty one included")
+    return ErrorLines(given["pattern"], Per(given["per"]), containers)
 
 
 def _given_queries(name: str, given: Json) -> tuple[str, str]:

@@ -358,7 +358,7 @@ def _positive(option: str, value: float) -> float:
     return value
 
 
-def _duration(option: str, value: t.Any) -> float:
+def duration(option: str, value: t.Any) -> float:
     """Seconds, or hours, minutes and seconds with their units. Raises RolloutError."""
     text = str(value).strip()
     parts = _DURATION.fullmatch(text)
@@ -384,7 +384,7 @@ _CHECKED: dict[str, t.Callable[[str, t.Any], t.Any]] = {
     "timeout": _positive,
     "failure_grace": _not_negative,
     "pause_at": _pause,
-    "soak": _duration,
+    "soak": duration,
     "max_steps": _steps,
     "lock_timeout": _not_negative,
 }

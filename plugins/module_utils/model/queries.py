@@ -26,6 +26,8 @@ _PLACEHOLDER = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|\{\{\s*(\w+)\s*\}\}")
 _METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION = re.compile(r"(?!$)(\d+y)?(\d+w)?(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?")
+#: Seconds of its parts, in their order.
+_SECONDS = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
 
 
 def alternation(names: t.Iterable[str]) -> str:
@@ -66,6 +68,17 @@ def is_duration(text: str) -> bool:
     ['90s', '1h30m']
     """
     return bool(_DURATION.fullmatch(text)) and any(each in "123456789" for each in text)
+
+
+def seconds(duration: str) -> float:
+    """How long a duration of Prometheus is.
+
+    >>> seconds("1h30m"), seconds("500ms")
+    (5400, 0.5)
+    """
+    match = _DURATION.fullmatch(duration)
+    parts = match.groups() if match else ()
+    return sum(int(part.rstrip("ywdhms")) * each for part, each in zip(parts, _SECONDS) if part)
 
 
 def string(text: str) -> str:

@@ -25,7 +25,7 @@ class Outcome(Word):
 
 
 class Reading(t.NamedTuple):
-    """What Prometheus has answered: a number, or why there is none."""
+    """What Prometheus has answered, or the logs come to: a number, or why there is none."""
 
     value: float | None
     #: "no data", "NaN", or what kept it from answering.
@@ -34,6 +34,8 @@ class Reading(t.NamedTuple):
     is_answer: bool = True
     #: What it warns of, such as of data that is not whole.
     warnings: tuple[str, ...] = ()
+    #: What it is made of, where that explains a failure.
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,9 +89,12 @@ def judge(metric: Metric, seen: Readings, passes_without_old: bool) -> tuple[Out
             outcome = {OnEmpty.PASS: Outcome.PASSED, OnEmpty.FAIL: Outcome.FAILED}.get(metric.on_empty, Outcome.INCONCLUSIVE)
             return outcome, f"{seen.new.why} for the new pods"
         value = 0.0
+    outcome, reason = Outcome.PASSED, ""
     if broken := _beyond(value, metric.thresholds):
-        return Outcome.FAILED, broken
-    return _compared(metric, value, seen, passes_without_old) if metric.is_relative else (Outcome.PASSED, "")
+        outcome, reason = Outcome.FAILED, broken
+    elif metric.is_relative:
+        outcome, reason = _compared(metric, value, seen, passes_without_old)
+    return outcome, f"{reason}: {seen.new.note}" if outcome is Outcome.FAILED and seen.new.note else reason
 
 
 def _beyond(value: float, thresholds: t.Mapping[str, float]) -> str:

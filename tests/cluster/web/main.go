@@ -7,6 +7,8 @@
 // On SIGTERM it goes on for DRAIN_MS, since it takes a moment until nobody is sent here any more, tells clients that keep
 // their connection to open another one, and then finishes what is open. With DRAIN_MS=0 it drops everything at once.
 //
+// With LOG_MS it logs a line each time that has passed, and of a hundred lines as many errors as ERRORS says.
+//
 // With DATA, the name of a file, each start adds a line with the version to it, and /data answers with all of them.
 package main
 
@@ -49,6 +51,9 @@ func serve(version string) error {
 			fmt.Println("FATAL: no connection to database db.example:5432")
 			os.Exit(3)
 		})
+	}
+	if every := milliseconds("LOG_MS"); every > 0 {
+		go chat(version, every)
 	}
 	if err := note(version); err != nil {
 		return err
@@ -100,6 +105,18 @@ func handler(version string, draining *atomic.Bool) http.Handler {
 		}
 	})
 	return answers
+}
+
+func chat(version string, every time.Duration) {
+	errors, _ := strconv.Atoi(os.Getenv("ERRORS"))
+	for number := 0; ; number++ {
+		if number*errors%100 < errors {
+			fmt.Println("\x1b[31mERROR\x1b[0m: no connection to database db.example:5432, password=s3cret")
+		} else {
+			fmt.Println(version, "has answered a request")
+		}
+		time.Sleep(every)
+	}
 }
 
 func note(version string) error {

@@ -48,6 +48,8 @@ def test_they_give_what_a_task_can_use():
     ({"metrics": [{"min": 1}], "prometheus_url": "http://x"}, None), ({}, None),
     ({"metrics": [{"min": "0.5"}], "count": "3"}, None),
     ({"metrics": [{"min": 1}], "prometheus_ca_cert": "/of/another/machine"}, None),
+    ({"metrics": [{"type": "error_lines", "max": 1}]}, None),
+    ({"metrics": [{"type": "error_lines", "max": 1, "pattern": "("}]}, "is not a regular expression of Python: missing )"),
     ({"metricz": []}, "metricz"), ({"metrics": [{"min": 1, "typ": "latency"}]}, "typ"), ({"count": "many"}, "count"),
     ({"metrics": [{"type": "latency"}]}, "metric latency has no threshold"),
     ({"metrics": [{"min": 1}], "failure_limit": 1}, "nothing could ever fail"),
@@ -60,6 +62,14 @@ def test_what_is_wrong_with_an_analysis_is_known_before(given, said):
 
     assert len(found) == (said is not None)
     assert all(each.startswith("analysis 2: ") and said in each and "s3cret" not in each for each in found), found
+
+
+def test_an_approval_is_asked_for_with_a_duration():
+    answer = outcomes.approval(None, paused(), "shop", "1h", "2026-11-21T10:00:00Z", "2026-11-21T10:00:01Z")
+
+    assert (answer["outcome"], answer["deadline"], answer["left"]) == ("waiting", "2026-11-21T11:00:00Z", 3599)
+    with pytest.raises(AnsibleFilterError, match="image_bump_approve_within 'soon' is neither a number of seconds nor a duration"):
+        outcomes.approval(None, {}, within="soon")
 
 
 @pytest.mark.parametrize("name", ["rollout_summary", "rollout_failure", "failed_task"])

@@ -6,11 +6,17 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import analysis
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import ARGUMENT_SPEC, analysis_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import (
+    ARGUMENT_SPEC,
+    ErrorLines,
+    Per,
+    analysis_from,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 
 OF_METRICS = ARGUMENT_SPEC["metrics"]["options"]
@@ -63,7 +69,28 @@ def test_a_query_that_compares_needs_old_pods():
     assert metric.needs_old_pods and not metric.is_of_either
 
 
+def test_error_lines_are_of_both_sides_and_their_pattern_is_no_query():
+    (metric,) = asked({"type": "error_lines", "max_increase": 1, "min_samples": 5, "pattern": "level=error$|$pods|$x",
+                       "containers": ["web", "web"]}).metrics
+
+    assert metric.lines == ErrorLines("level=error$|$pods|$x", Per.MINUTE, ("web",)) and metric.min_samples == 5
+    assert metric.is_of_either and metric.is_relative and not metric.needs_old_pods
+    assert (metric.name, metric.query) == ("error_lines", "lines that match level=error$|$pods|$x, a minute and pod, in web")
+
+
+@pytest.mark.parametrize("line, is_one", [
+    ("ERROR: no such table", True), ("2026-11-23 08:00:00 [error] upstream", True), ('{"level":"error","msg":"x"}', True),
+    ("java.lang.Exception: x", True), ("Traceback (most recent call last):", True), ("panic: runtime error", True),
+    ("GET /errors 200", False), ("0 terrors", False), ("all is well", False), ("my_error_count=0", False),
+])
+def test_what_a_line_with_an_error_has_in_it_by_default(line, is_one):
+    (metric,) = asked({"type": "error_lines", "max": 1}).metrics
+
+    assert bool(re.search(metric.lines.pattern, line)) is is_one
+
+
 ANY = {"min": 1}
+LINES = {"type": "error_lines", "max": 1}
 
 
 @pytest.mark.parametrize("metrics, options, said", [
@@ -92,6 +119,12 @@ ANY = {"min": 1}
     ([{**ANY, "labels": {"a}": "b"}}], {}, "labels 'a}' is not a valid name of a label"),
     ([{**ANY, "labels": {"a": None}}], {}, "labels 'a' has no value: give a text"),
     ([{**ANY, "labels": {"a": ["b"]}}], {}, "labels 'a' has no value: give a text"),
+    ([{**LINES, "pattern": "("}], {}, "the pattern is not a regular expression of Python"),
+    ([{**LINES, "pattern": "x*"}], {}, "the pattern matches every line"), ([{**LINES, "pattern": ""}], {}, "matches every line"),
+    ([{**LINES, "pattern": "x" * 1001}], {}, "the pattern has more than 1000 characters"),
+    ([{**LINES, "containers": ["a/b"]}], {}, "containers must be at most 10 names"),
+    ([{**LINES, "containers": [f"c{number}" for number in range(11)]}], {}, "containers must be at most 10 names"),
+    ([{**LINES, "query": "$pods"}], {}, "query is for type=query alone"),
     ([{**ANY, "type": "latency", "quantile": 99}], {}, "quantile must be between 0 and 1, but it is 99"),
     ([ANY], {"window": "5"}, "window '5' is not a duration of Prometheus"), ([ANY], {"window": "1m]"}, "is not a duration"),
     ([ANY], {"window": "0s"}, "is not a duration"), ([ANY], {"count": 0}, "count must be at least 1"),

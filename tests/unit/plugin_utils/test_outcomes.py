@@ -9,7 +9,7 @@ import pytest
 from results import failed, paused, rollout, updated
 
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import outcomes
-from ansible_collections.baton.kubernetes.plugins.plugin_utils.outcomes import Failure, Summary
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.outcomes import Approval, Failure, Summary
 
 SKIPPED = {"name": "app-3", "skipped": True, "failed": False, "changed": False, "msg": "not begun", "rollout": {}}
 ROLLED_BACK = {"changed": True, "failed": False, "msg": "shop is rolled back to myimage:v1: 4 of 4 replicas available"}
@@ -213,3 +213,60 @@ def test_what_a_workflow_gets():
 def test_a_report_is_kept_with_the_job_unless_it_is_too_long():
     assert outcomes.artifacts({}, {}, "<html>")["report_page"] == "<html>"
     assert outcomes.artifacts({}, {}, "x" * 500_001)["report_page"].startswith("The report has 500001 characters, too many")
+
+
+# A pause that a person ends
+
+PAUSED = paused() | {"rollout": {"phase": "paused", "direction": "forward", "since": "1970-01-01T00:00:50Z",
+                                 "next": {"images": {"web": "v2"}}, "images": {"before": {"web": "v1"}}}}
+
+
+def now(phase, direction=None, image="v2", name="shop"):
+    return {"name": name, "phase": phase, "direction": direction, "controller": {"images": {"web": image}}}
+
+
+@pytest.mark.parametrize("rollouts, at, outcome", [
+    ([now("paused", "forward")], 100, "waiting"), ([now("paused", "forward")], 150, "late"),
+    (None, 100, "waiting"), (None, 150, "late"),
+    ([now("progressing", "forward")], 100, "approved"), ([now("progressing", "forward")], 150, "approved"),
+    ([now("taking_over", "forward")], 100, "approved"), ([now("complete")], 200, "approved"),
+    ([now("complete", image="v1")], 100, "denied"), ([now("progressing", "back")], 100, "waiting"),
+    ([now("progressing", "back")], 150, "late"), ([], 100, "denied"), ([now("complete", name="of its successor")], 100, "approved"),
+])
+def test_what_a_person_has_answered(rollouts, at, outcome):
+    it = Approval(PAUSED, "shop", rollouts, within=100, seen=60, now=at)
+
+    assert it.outcome == outcome and it.deadline == 150
+
+
+@pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "soon", None, 7])
+def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
+    result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}}
+
+    assert Approval(result, "shop", None, within=100, seen=70, now=90).deadline == 170
+
+
+def test_of_several_all_have_to_be_approved():
+    both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"}, updated("c"))
+
+    def outcome(*rollouts):
+        return Approval(both, "", list(rollouts), within=100, seen=60, now=100).outcome
+
+    assert outcome(now("complete", name="a"), now("paused", "forward", name="b")) == "waiting"
+    assert outcome(now("complete", name="a"), now("complete", name="b")) == "approved"
+    assert outcome(now("complete", image="v1", name="a"), now("paused", "forward", name="b")) == "denied"
+
+
+def test_what_has_been_paused_is_told_as_it_is_now():
+    single = Approval(PAUSED, "shop", [now("complete")], 100, 60, 100).present
+    assert single["rollout"]["phase"] == "complete" and single["rollout"]["images"] == {"before": {"web": "v1"}}
+    assert single["steps"] == PAUSED["steps"]
+    many = Approval(fleet(PAUSED | {"name": "a"}, updated("c")), "", [now("complete", name="a")], 100, 60, 100).present
+    assert [each["rollout"]["phase"] for each in many["results"]] == ["complete", "complete"]
+    assert Approval(PAUSED, "shop", None, 100, 60, 100).present == PAUSED
+
+
+def test_one_that_somebody_has_rolled_back_is_not_left_anywhere():
+    it = failure("check", PAUSED | {"rollout": now("complete", image="v1") | {"last_rollout": {"outcome": "rolled_back"}}})
+
+    assert it.outcome == "rolled_back" and "left there" not in it.message + it.error

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[3]
 
 #: What a role does itself, with the module or around it.
 OWN = {
-    "image_bump": {"stages", "verify_tasks", "analysis", "before_tasks", "after_tasks", "failure_tasks", "report"},
+    "image_bump": {"stages", "verify_tasks", "analysis", "approve_within", "before_tasks", "after_tasks", "failure_tasks",
+                   "report"},
     "rollback": {"before_tasks", "after_tasks", "failure_tasks"},
 }
 #: Where a role's default is another one than the module's.

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.measured import Subject
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import Analysis, Metric, OnEmpty
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import Analysis, ErrorLines, Metric, OnEmpty, Per
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import Reading
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import analyst
@@ -20,6 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import 
 ERRORS = Metric("errors", "errors($pods)", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE)
 SLOWER = Metric("latency", "latency($pods)", "count($pods)", {"max_ratio_to_old": 2}, 10, OnEmpty.INCONCLUSIVE)
 MEMORY = Metric("memory", "memory($new_pods)/memory($old_pods)", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE)
+LINES = Metric("error_lines", "lines", "", {"max": 1}, 0, OnEmpty.INCONCLUSIVE, ErrorLines("ERROR", Per.MINUTE, ()))
 NOBODY = Reading(None, "nobody answers", is_answer=False)
 BACK = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo state=rolled_back'"
 
@@ -48,11 +50,20 @@ class Run:
         found = found["(?:n" in query] if isinstance(found, dict) else found
         return found if isinstance(found, Reading) else Reading(found)
 
+    def read(self, wish, pods):
+        """As of a query with the name of the pattern."""
+        self.asked.append((self.clock.monotonic(), tuple(pods)))
+        found = self._answers[wish.pattern]
+        found = found[pods[0].startswith("n")] if isinstance(found, dict) else found
+        found = found if isinstance(found, Reading) else Reading(found)
+        return found, found if not found.is_answer else Reading(40.0)
+
     def look(self):
         return self._subjects.pop(0) if len(self._subjects) > 1 else self._subjects[0]
 
     def result(self):
-        return analyst.run("foo", "default", self._analysis, self.look, self.ask, self.clock, self.lines.append, self._stop)
+        return analyst.run("foo", "default", self._analysis, self.look, analyst.Sources(self.ask, self.read), self.clock,
+                           self.lines.append, self._stop)
 
     def error(self):
         with pytest.raises(RolloutError) as error:
@@ -103,7 +114,7 @@ def test_what_is_inconclusive_has_an_error_of_its_own():
     assert error.what == "the analysis is inconclusive: errors: nobody answers" and len(error.progress["measurements"]) == 2
     assert error.why.splitlines() == [f"errors, measurement {number} of 3: nobody answers" for number in (1, 2)]
     assert error.next_command.splitlines() == [
-        "see that the new pods get requests and that Prometheus scrapes them, and run the same task again", "or:", BACK]
+        "see that the new pods get requests, that Prometheus scrapes them, and run the same task again", "or:", BACK]
 
 
 def test_where_it_may_be_inconclusive_it_is_measured_to_the_end():
@@ -155,6 +166,40 @@ def test_of_many_pods_some_from_all_over_are_asked_for():
     assert len(asked) == len(set(asked)) == analyst.MOST_PODS and asked[0] == "n0000" and asked[-1] > "n1190"
     assert result["warnings"] == ["only 500 of the 1200 new pods are measured, taken from all over the list"]
     assert len(result["new_pods"]) == 1200
+
+
+def test_logs_are_read_of_either_side_and_a_failure_says_of_which_pod():
+    noted = Reading(6.0, note="6 of 40 lines, 5 of them in pod n2")
+    run = Run({"ERROR": {True: noted, False: 0.5}}, LINES)
+
+    error = run.error()
+
+    assert [pods for _at, pods in run.asked] == [("n1", "n2"), ("o1",)]
+    assert run.lines[1] == ("measure foo 1/1: error_lines 6, old 0.5: failed (6 is more than 1 (max): 6 of 40 lines, "
+                            "5 of them in pod n2)")
+    assert error.what == "the analysis has failed: error_lines: 6 is more than 1 (max): 6 of 40 lines, 5 of them in pod n2"
+    assert [each["samples"] for each in error.progress["measurements"]] == [40.0]
+
+
+def test_what_of_logs_is_not_known_is_inconclusive():
+    alone = Run({"ERROR": NOBODY}, LINES, subjects=[subject(old=())])
+    few = dataclasses.replace(LINES, min_samples=41)
+
+    assert alone.error().next_command.splitlines()[0] == (
+        "see that the new pods get requests, that they write logs, and run the same task again")
+    assert len(alone.asked) == 1
+    assert Run({"ERROR": 0.0}, few).error().what.endswith("40 samples of the new pods, fewer than 41 (min_samples)")
+    assert Run({"ERROR": 0.0}, LINES).result()["outcome"] == "passed"
+
+
+def test_of_many_pods_the_logs_of_some_from_all_over_are_read():
+    run = Run({"ERROR": 0.0, "errors": 1}, LINES, ERRORS, subjects=[subject(new=[f"n{number:04}" for number in range(1200)])])
+
+    result = run.result()
+
+    assert len(run.asked[0][1]) == analyst.MOST_LOGGED and run.asked[0][1][-1] == "n1140"
+    assert result["warnings"] == ["the logs of only 20 of the 1200 new pods are read, taken from all over the list",
+                                  "only 500 of the 1200 new pods are measured, taken from all over the list"]
 
 
 def test_what_prometheus_warns_of_is_told_once():

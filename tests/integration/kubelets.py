@@ -1,0 +1,138 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a kubelet says of its containers' logs, for nodes that have none.
+
+The API server fetches a log from the kubelet of the pod's node, whose address and port that node tells. Here they are those of
+a server of the tests' own, so that all but the files themselves is as ever: permissions, the API server's checks, its errors. A
+kubelet's own bounds (bytes, time) are kept as that one keeps them; tests/node has a real one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import http.server
+import signal
+import ssl
+import subprocess
+import time
+import typing as t
+import urllib.parse
+from pathlib import Path
+
+import pytest
+from monitoring import serving
+from namespace import Namespace
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+
+Json = dict[str, t.Any]
+
+#: What stands in a line with an error, and must be nowhere else.
+SECRET = "password=s3cret"
+ERROR = f"\x1b[31mERROR\x1b[0m: no connection to the database, {SECRET}".encode()
+#: Lines a second of each pod, and of a hundred lines those with an error, by image.
+RATE = 10
+VERSIONS = {"myimage:v1": 1, "myimage:v2": 1, "myimage:v3": 20}
+
+
+def lines_of_version(pod: Json, container: str) -> list[tuple[float, bytes]]:
+    """What the containers of a version have logged until now: the time of each line, and the line."""
+    began = datetime.datetime.fromisoformat(pod["metadata"]["creationTimestamp"].replace("Z", "+00:00")).timestamp()
+    errors = VERSIONS[pod["spec"]["containers"][0]["image"]]
+    count = int((time.time() - began) * RATE)
+    return [(began + number / RATE, ERROR if number * errors % 100 < errors else b"answered a request") for number in range(count)]
+
+
+class Kubelet(http.server.ThreadingHTTPServer):
+    """That of all nodes of a namespace (a context manager)."""
+
+    daemon_threads = True
+
+    def __init__(self, namespace: Namespace, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.namespace = namespace
+        #: What the log of a pod's container has; a test may give it others. None: it waits to be started.
+        self.lines: t.Callable[[Json, str], list[tuple[float, bytes]] | None] = lines_of_version
+        #: What it was asked for, as paths with their queries.
+        self.asked: list[str] = []
+        certificate, key = folder / "kubelet.crt", folder / "kubelet.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=kubelet",
+                        "-keyout", key, "-out", certificate], check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        self.socket = context.wrap_socket(self.socket, server_side=True)
+
+    def serve(self, nodes: t.Iterable[str]) -> None:
+        """Be the kubelet of these nodes."""
+        status = {"addresses": [{"type": kind, "address": "127.0.0.1"} for kind in ("Hostname", "InternalIP")],
+                  "daemonEndpoints": {"kubeletEndpoint": {"Port": self.server_address[1]}}}
+        for name in nodes:
+            self.namespace._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status},
+                                 "application/strategic-merge-patch+json")
+
+    def handle_error(self, request: t.Any, client_address: t.Any) -> None:
+        """Connections that the API server has left are no news."""
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    server: Kubelet
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query))
+        _empty, _logs, _namespace, name, container = url.path.split("/")
+        pod = t.cast(Json, self.server.namespace._get("pods", name))
+        lines = self.server.lines(pod, container)
+        if lines is None:
+            self._send(400, f'container "{container}" in pod "{name}" is waiting to start: ContainerCreating'.encode())
+            return
+        since = time.time() - int(query["sinceSeconds"]) if "sinceSeconds" in query else 0
+        stamped = (b"%s %s\n" % (_stamp(at).encode(), line) for at, line in lines if at >= since)
+        self._send(200, b"".join(stamped)[:int(query.get("limitBytes", 2**40))])
+
+    def _send(self, status: int, content: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            self.wfile.write(content)
+
+    def log_message(self, *_unused: t.Any) -> None:
+        pass
+
+
+def _stamp(at: float) -> str:
+    moment = datetime.datetime.fromtimestamp(at, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+
+
+@contextlib.contextmanager
+def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
+    """Nodes for the namespace alone, whose kubelet this is."""
+    with serving(Kubelet(namespace, folder)) as kubelet:
+        names = namespace.add_nodes(nodes)
+        try:
+            namespace.until_ready(names)
+            kubelet.serve(names)
+            yield kubelet
+        finally:
+            namespace.remove_nodes()
+
+
+def analyzed(namespace: Namespace, *metrics: Json, **options: t.Any) -> Json:
+    """The result of the module; of one that fails, what it fails with."""
+    specs = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS.items()}
+    of_metric = {name: spec.get("default") for name, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
+    warn = options.pop("warn", pytest.fail)
+    params = {**specs, "name": "foo", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "interval": 0.2,
+              "metrics": [{**of_metric, "type": "error_lines", **each} for each in metrics], "prometheus_url": None, **options}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        return t.cast(Json, task.answer(task.analysis, params, warn))
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

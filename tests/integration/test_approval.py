@@ -1,0 +1,141 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A pause that a person ends, or the deadline: the playbook image_bump waits for either (approve_within)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from namespace import eventually
+from plays import Playbooks, descendants, versions
+
+
+class Waiting(threading.Thread):
+    """A run of the playbook, read as it goes."""
+
+    def __init__(self, playbooks, **variables):
+        super().__init__(daemon=True)
+        self.process = playbooks.start("image_bump", **{"image": "myimage:v2", "stages": ["50%"], **variables})
+        self.output = ""
+        self.start()
+
+    def run(self):
+        for line in self.process.stdout:
+            self.output += line
+
+    def until(self, word):
+        eventually(lambda: word in self.output or self.process.poll() is not None, word, 90)
+        assert word in self.output, self.output
+        return self.output
+
+    def kill(self):
+        for pid in descendants(self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.join(30)
+
+    def end(self, succeeds):
+        self.join(120)
+        assert (self.process.wait(10) == 0) is succeeds, self.output
+        return self.output
+
+
+@pytest.fixture
+def playbooks(namespace, ansible_environment, tmp_path):
+    return Playbooks(ansible_environment, tmp_path, Nobody(namespace))
+
+
+class Nobody:
+    """In the place of a shop, which is not asked."""
+
+    url = ""
+
+    def __init__(self, namespace):
+        self.namespace = namespace
+
+
+def commands(output):
+    """What the playbook says that somebody may type, to go on and to go back."""
+    return re.findall(r"To go (?:on|back): (ansible .*?)\"", output.replace('\\"', "'"))
+
+
+def test_another_client_goes_on(namespace, playbooks, ansible_environment):
+    """By the very command that the playbook shows."""
+    namespace.make_primary(2)
+    run = Waiting(playbooks, approve_within="10m")
+    go_on, _back = commands(run.until("Wait for an answer"))
+    assert versions(namespace) == (1, 1)
+
+    subprocess.run(go_on, shell=True, env=ansible_environment, check=True, capture_output=True, timeout=120)
+
+    output = run.end(succeeds=True)
+    assert versions(namespace) == (0, 2) and '"outcome": "updated"' in output
+    assert re.search(r'"previous_images": \{\s*"web": "myimage:v1"', output)
+
+
+def test_another_client_goes_back(namespace, playbooks, ansible_environment):
+    namespace.make_primary(2)
+    run = Waiting(playbooks, approve_within="10m")
+    _go_on, back = commands(run.until("Wait for an answer"))
+
+    subprocess.run(back, shell=True, env=ansible_environment, check=True, capture_output=True, timeout=120)
+
+    output = " ".join(run.end(succeeds=False).split())
+    assert versions(namespace) == (2, 0) and '"outcome": "rolled_back"' in output
+    assert "Somebody has gone back, or to something else." in output and "could not be rolled back" not in output
+
+
+@pytest.mark.parametrize("on_failure, left, outcome", [("rollback", (2, 0), "rolled_back"), ("stop", (1, 1), "stopped")])
+def test_nobody_goes_on_in_time(namespace, playbooks, on_failure, left, outcome):
+    namespace.make_primary(2)
+
+    output = " ".join(playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=8, on_failure=on_failure,
+                                    succeeds=False).split())
+
+    assert versions(namespace) == left and f'"outcome": "{outcome}"' in output
+    assert ("The check approval has failed at stage 50% of foo: Fail if nobody has gone on: "
+            "Nobody has approved it until 20") in output
+
+
+def test_a_run_that_is_killed_and_started_again_gives_no_more_time(namespace, playbooks):
+    namespace.make_primary(2)
+    began = time.monotonic()
+    run = Waiting(playbooks, approve_within=25)
+    first = run.until("Wait for an answer")
+    run.kill()
+    time.sleep(max(0.0, 15 - (time.monotonic() - began)))
+
+    output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within=25, succeeds=False)
+
+    assert versions(namespace) == (2, 0)
+    deadline = re.compile(r"waits until (\S+Z) for somebody")
+    assert deadline.findall(first) == deadline.findall(output) != []
+
+
+def test_a_duration_that_is_none_is_refused_before_anything_is_changed(namespace, playbooks):
+    before = namespace.make_primary(2)
+
+    output = playbooks.run("image_bump", image="myimage:v2", stages=["50%"], approve_within="soon", succeeds=False)
+
+    assert "approve_within 'soon' is neither a number of seconds nor a duration" in " ".join(output.split())
+    assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+
+
+def test_several_controllers_are_waited_for(namespace, playbooks, ansible_environment):
+    namespace.make_primary(2, name="a")
+    namespace.make_primary(2, name="b")
+    run = Waiting(playbooks, controller="", names="a,b", approve_within="10m")
+    run.until("Wait for an answer")
+
+    for name in ("a", "b"):
+        namespace.roll(name=name, image="myimage:v2")
+
+    assert '"outcome": "updated"' in run.end(succeeds=True) and versions(namespace) == (0, 4)

@@ -54,7 +54,8 @@ WHOLE: dict[str, Json] = {
                                       "progressDeadlineSeconds": 1},
                          "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
     marks.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
-    marks.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1, "seconds": 2**31 - 1},
+    marks.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1, "seconds": 2**31 - 1,
+                 "usual": ["Unhealthy"]},
 }
 #: The record of an update as it is on a StatefulSet, where other fields of the spec are changed meanwhile.
 OF_A_STATEFUL_SET: Json = {

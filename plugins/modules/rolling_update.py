@@ -173,10 +173,14 @@ options:
     description:
       - Number of the revision to return to with O(state=rolled_back). This also works when no update is in progress. Revisions are
         listed by M(baton.kubernetes.rolling_update_info). The template gets a new number when it comes back into use.
+      - V(previous) undoes the last update, whether it is still in progress or not. If it has ended, this returns to the newest
+        revision whose template is not the current one. It does so only once. If the same task is run again, or if the last update
+        was rolled back already, nothing changes until there is another update, by whomever; a return to a revision by its number
+        counts as one.
       - For a ReplicationController or a ReplicaSet, this is an update to the template of that revision. An update in progress to
         any other template is rolled back first.
       - By default, O(state=rolled_back) undoes the update in progress.
-    type: int
+    type: str
   revision_history_limit:
     description:
       - How many previous templates of a ReplicationController or a ReplicaSet to keep, so that O(to_revision) can return to them.
@@ -410,6 +414,12 @@ EXAMPLES = r"""
     name: foo
     state: rolled_back
     to_revision: 3
+
+- name: Undo the last update, even if it has ended
+  baton.kubernetes.rolling_update:
+    name: foo
+    state: rolled_back
+    to_revision: previous
 
 - name: Turn a ReplicationController into a Deployment that owns the same pods
   baton.kubernetes.rolling_update:

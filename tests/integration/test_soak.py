@@ -14,6 +14,8 @@ import pytest
 from namespace import Killed
 from test_permissions import change_role, without
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.pods import Pods
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
 
@@ -217,6 +219,58 @@ def test_another_update_in_a_soak_is_told_and_left_alone(namespace, make):
 
     with pytest.raises(RolloutError, match="another update is in progress: to myimage:v3"):
         roll(soak=LONG, say=say)
+
+
+def test_that_foo_was_deleted_in_its_soak_is_told(namespace, make):
+    """And it comes back from its successor, as always."""
+    roll = make("ReplicationController")
+    say = during(namespace, lambda namespace, pod: namespace.remove("foo"))
+
+    result = roll(soak=LONG, say=say)
+
+    say.end()
+    (warning,) = [each for each in result["warnings"] if "while its new pods were watched" in each]
+    assert warning.startswith(f"somebody deleted ReplicationController {namespace.name}/foo") and f"warning: {warning}" in say.lines
+    assert namespace.rc()["spec"]["replicas"] == SIZE and versions(namespace) == ["v2"] * SIZE
+
+
+def test_what_old_pods_were_warned_of_before_does_not_count_when_these_have_gone(namespace, make):
+    roll = make("Deployment")
+    is_warned_of(namespace, namespace.pods()[0])
+    say = during(namespace, is_warned_of)
+
+    result = roll(soak="3", say=say)
+
+    say.end()
+    assert result["rollout"]["phase"] == "complete" and versions(namespace) == ["v2"] * SIZE
+
+
+def test_what_something_has_swallowed_is_noticed_while_it_is_watched(namespace, make, monkeypatch):
+    """A connection that stays open and brings nothing: only a list tells."""
+    monkeypatch.setattr(watch, "RELIST_SECONDS", 1)
+    roll, follow, began = make("ReplicationController"), watch._Watch._follow, time.monotonic()
+
+    def swallowing(self, answer):
+        return self._stopped.wait(30) if self._path.endswith("/pods") else follow(self, answer)
+
+    monkeypatch.setattr(watch._Watch, "_follow", swallowing)
+
+    error = fails(namespace, roll, restarts)
+
+    assert error.causes[0]["kind"] == "memory" and "OOMKilled" in error.why and time.monotonic() - began < 15
+
+
+def test_at_a_pause_of_a_daemon_set_its_pods_are_not_listed_again_and_again(namespace, make, monkeypatch):
+    roll, listed = make("DaemonSet"), []
+    all_pods = Pods.all
+    monkeypatch.setattr(Pods, "all", lambda self, controller: listed.append(time.monotonic()) or all_pods(self, controller))
+    lines = []
+
+    result = roll(pause_at="1", soak="8", say=lambda line: lines.append((time.monotonic(), line)))
+
+    began = next(now for now, line in lines if "watching 1 new pod" in line)
+    assert result["rollout"]["phase"] == "paused" and sum(now > began for now in listed) <= 3
+    assert not any(line.startswith("waiting") for now, line in lines if now > began + 1), lines
 
 
 def test_without_sight_of_pods_nothing_is_begun(namespace):

@@ -54,7 +54,8 @@ WHOLE: dict[str, Json] = {
                                       "progressDeadlineSeconds": 1},
                          "paced": {"strategy": {"type": "RollingUpdate"}, "paused": None}},
     marks.FROZEN: {"behavior": {"scaleUp": {"selectPolicy": "Max"}}, "minReplicas": 1000},
-    marks.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1, "seconds": 2**31 - 1},
+    marks.SOAK: {"template": "0123456789", "began": "2026-11-21T10:00:00Z", "passed": 1, "seconds": 2**31 - 1,
+                 "usual": ["Unhealthy"]},
 }
 #: The record of an update as it is on a StatefulSet, where other fields of the spec are changed meanwhile.
 OF_A_STATEFUL_SET: Json = {
@@ -100,6 +101,10 @@ LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, marks.POD_REV
           gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
 _OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
+#: As if the last update, or the one in progress, had been one to to_revision=previous.
+_OF_PREVIOUS = tuple(json.dumps({**WHOLE[marks.LAST_ROLLOUT], "outcome": outcome, "request": request})
+                     for outcome in ("updating", "rolling back", "updated", "rolled_back")
+                     for request in ("previous", "previous/0"))
 #: By key of an annotation or label.
 KEYS: dict[str, tuple[str, ...]] = {
     marks.DEPLOYMENT_LABEL: HOSTILE,
@@ -110,8 +115,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.PARTNER_UID: (*map(UID.format, NAMES), *HOSTILE),
     marks.SUCCESSOR_SPEC: HOSTILE,
     marks.TAKEOVER: (*documents(WHOLE[marks.TAKEOVER]), *HOSTILE),
-    marks.LAST_ROLLOUT: (*documents(WHOLE[marks.LAST_ROLLOUT]), *documents(OF_A_STATEFUL_SET), *documents(OF_A_DAEMON_SET),
-                         *HOSTILE),
+    marks.LAST_ROLLOUT: (*_OF_PREVIOUS, *documents(WHOLE[marks.LAST_ROLLOUT]), *documents(OF_A_STATEFUL_SET),
+                         *documents(OF_A_DAEMON_SET), *HOSTILE),
     marks.FROZEN: (*documents(WHOLE[marks.FROZEN]), *HOSTILE),
     marks.SOAK: (*documents(WHOLE[marks.SOAK]), *HOSTILE),
     marks.RESTART: HOSTILE,

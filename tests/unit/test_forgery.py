@@ -497,6 +497,7 @@ TASKS: dict[str, Json] = {
     "unchanged": {"image": "myimage:v1"},
     "rolled back": {"state": "rolled_back"},
     "to revision": {"state": "rolled_back", "to_revision": 1},
+    "to the previous one": {"state": "rolled_back", "to_revision": "previous"},
     "restarted": {"state": "restarted"},
     "paused": {"image": "myimage:v2", "pause_at": "1"},
     "soaked": {"image": "myimage:v2", "pause_at": "1", "soak": "1m"},

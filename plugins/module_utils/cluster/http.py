@@ -278,9 +278,15 @@ class Http:
         Raises as send() does.
         """
         items: list[Json] = []
-        goes_on = ""
+        goes_on, is_again = "", False
         while len(items) <= MOST_OBJECTS:
-            page = self.page(path, query, only_metadata, goes_on)
+            try:
+                page = self.page(path, query, only_metadata, goes_on)
+            except Refused as refused:
+                if refused.status != 410 or is_again:
+                    raise
+                items, goes_on, is_again = [], "", True  # it goes on from a time that the server has forgotten: once more
+                continue
             items += page.get("items") or []  # an empty list of metadata alone is a null
             goes_on = page["metadata"].get("continue")
             if not goes_on:

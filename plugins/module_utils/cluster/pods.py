@@ -38,9 +38,9 @@ class Pods:
         self._http, self._watches, self._where = http, watches, f"namespace {namespace}"
         self._base = f"/api/v1/namespaces/{namespace}"
         self._path = f"{self._base}/pods"
-        #: By label selector.
+        #: By label selector; and by that and the uid of their controller.
         self._troubled: dict[str, Followed] = {}
-        self._watched: dict[str, Followed] = {}
+        self._watched: dict[tuple[str, str], Followed] = {}
         self._warnings: Followed | None = None
 
     def stop(self) -> None:
@@ -140,7 +140,7 @@ class Pods:
         """The controller's own pods, a page of them at most; none where they may not be listed."""
         try:
             page = self._http.page(self._path, {"labelSelector": _labels(controller.selector)})
-            return _own(each_text(page.get("items") or [], told), controller)
+            return _own(each_text(page.get("items") or [], told), controller.uid)
         except Refused:
             return []
 
@@ -149,23 +149,25 @@ class Pods:
         selector = _labels(controller.selector)
         if selector not in self._troubled:
             self._troubled[selector] = Followed(self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches)
-        return _own(self._troubled[selector].items(), controller)
+        return _own(self._troubled[selector].items(), controller.uid)
 
     def watched(self, controller: Controller) -> list[Json] | None:
-        """As said there; what was asked for once is followed."""
-        selector = _labels(controller.selector)
-        if selector not in self._watched:
-            self._watched[selector] = Followed(self._http, self._path, {"labelSelector": selector}, lambda pod: True, self._watches,
-                                               is_whole=True)
-        pods = self._watched[selector]
-        there = _own(pods.items(), controller)  # which takes the news in
+        """As said there; what was asked for once is followed. Raises RolloutError."""
+        selector, owner = _labels(controller.selector), controller.uid
+        if (selector, owner) not in self._watched:
+            self._watched[selector, owner] = Followed(self._http, self._path, {"labelSelector": selector},
+                                                      lambda pod: bool(_own([pod], owner)), self._watches, is_whole=True)
+        pods = self._watched[selector, owner]
+        there, gone = pods.items(), pods.gone()  # in this order: the first takes the news in
         if pods.refused and pods.refused.status == 403:
             return None
         if pods.refused:  # the API server has a problem: that is no lack of permission
             raise pods.refused.as_error(self._where) from pods.refused
-        gone = {pod["metadata"]["uid"]: _as_gone(pod) for pod in _own(pods.gone(), controller)}
+        if not gone:
+            return there
         # How one has been before it went says less than that it went.
-        return [*gone.values(), *(pod for pod in there if pod["metadata"]["uid"] not in gone)]
+        uids = {pod["metadata"]["uid"] for pod in gone}
+        return [*gone, *(pod for pod in there if pod["metadata"]["uid"] not in uids)]
 
     def look_again(self) -> None:
         """As said there. Raises RolloutError."""
@@ -192,14 +194,8 @@ class Pods:
         return [told(line.decode(errors="replace")) for line in lines] if status == 200 else []
 
 
-def _own(pods: list[Json], controller: Controller) -> list[Json]:
-    return [pod for pod in pods
-            if any(ref.get("uid") == controller.uid for ref in pod["metadata"].get("ownerReferences", ()))]
-
-
-def _as_gone(pod: Json) -> Json:
-    """One that was deleted without a grace period went without a word."""
-    return {**pod, "metadata": {"deletionTimestamp": "gone", **pod["metadata"]}}
+def _own(pods: list[Json], owner: str) -> list[Json]:
+    return [pod for pod in pods if any(ref.get("uid") == owner for ref in pod["metadata"].get("ownerReferences", ()))]
 
 
 def _is_troubled(pod: Json) -> bool:

@@ -25,8 +25,10 @@ from .http import CONNECT_TIMEOUT, PAGE, Http, Refused, pause
 
 #: Seconds a watch lasts before it is opened again; a connection that is silent for longer than that is dead.
 WATCH_SECONDS = 60
-#: Seconds without an event after which the controllers are listed anew.
+#: Seconds without an event after which what is watched is listed anew.
 RELIST_SECONDS = 10
+#: The most of the time that listing pods anew may take, of which there may be thousands.
+MOST_OF_THE_TIME = 0.05
 #: The same for pods and Events that are not watched.
 LIST_AGAIN_SECONDS = 5
 #: Bytes of one event: more than twice what an object may have.
@@ -154,25 +156,26 @@ class Cache:
 class Followed:
     """Objects that only explain a wait: listed, then watched or listed again. What may not be seen counts as not there.
 
-    They are never written back, so each text in them is taken as it may be told.
+    They are never written back, so each text in them is taken as it may be told. One that has not changed is the same object.
     """
 
     def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool,
                  is_whole: bool = False) -> None:
         """is_whole: however many there are, and not the first page of them only; and what has gone, and has been meanwhile."""
-        self._is_whole = is_whole
-        #: Why the last list was refused.
-        self.refused: Refused | None = None
-        self._gone: dict[str, Json] = {}
         self._http, self._path, self._query, self._is_of_interest = http, path, query, is_of_interest
+        self._watches, self._is_whole = watches, is_whole
+        #: Why the last list was refused; whether there are more than it shows; when that was, and how long it took.
+        self.refused: Refused | None = None
+        self._is_cut, self._listed_at, self._takes = False, 0.0, 0.0
         self._lock = threading.Lock()
         self._items: dict[str, Json] = {}
+        #: The resourceVersion of each that is there, of interest or not.
+        self._versions: dict[str, str] = {}
+        self._gone: dict[str, Json] = {}
+        self._meanwhile: list[Json] = []
         self._watch: _Watch | None = None
-        version = self._list()
-        self._lists_again = bool(version) and not watches
-        if version and watches:
-            self._watch = _Watch(http, path, query, version)
-            self._watch.start()
+        self._heard_at = 0.0
+        self._follow_from(self._list())
 
     def stop(self) -> None:
         if self._watch:
@@ -181,59 +184,117 @@ class Followed:
     def items(self) -> list[Json]:
         """As they are; of whole ones, before that, as they have been since the last call."""
         with self._lock:
-            meanwhile: list[Json] = []
-            if self._lists_again and time.monotonic() - self._listed_at > LIST_AGAIN_SECONDS:
-                self._list()
-            if watch := self._watch:
-                for event in watch.events(0):
-                    if event["type"] == "ERROR":
-                        watch.restart(self._list())
-                    else:
-                        self._take(event["object"], event["type"] == "DELETED")
-                        meanwhile += [each_text(event["object"], told)] if self._is_whole and event["type"] != "DELETED" else []
+            self._hear()
+            if self._is_overdue():
+                versions, version = self._versions, self._list()
+                if self._watch is None or self._versions != versions:  # what the watch has not told, another one will
+                    self._hear()
+                    self._follow_from(version)
+            meanwhile, self._meanwhile = self._meanwhile, []
             return [*meanwhile, *self._items.values()]
 
     def gone(self) -> list[Json]:
-        """The last that were deleted since."""
+        """The last that were deleted since: each has a deletionTimestamp, also where it went without a grace period."""
         with self._lock:
             return list(self._gone.values())
 
     def look_again(self) -> None:
-        """Take in what has happened until now, whatever the watch has brought: those that have gone without a word are gone."""
+        """Take in what has happened until now, whatever the watch has brought."""
         with self._lock:
-            known = self._items
-            if self._list():
-                for uid in known.keys() - self._items.keys():
-                    self._take(known[uid], is_gone=True)
+            self._hear()
+            self._list()
+
+    def _hear(self) -> None:
+        """What the watch has brought."""
+        watch = self._watch
+        for event in watch.events(0) if watch else ():
+            self._heard_at = time.monotonic()
+            if event["type"] == "ERROR":
+                t.cast(_Watch, watch).restart(self._list())
+                continue
+            is_gone = event["type"] == "DELETED"
+            item = self._take(event["object"], is_gone)
+            if item and self._is_whole and not is_gone:
+                self._meanwhile.append(item)
+
+    def _is_overdue(self) -> bool:
+        """Whether to list them again: they are not watched, or nothing has come for a while, as something may swallow it."""
+        if self.refused and self.refused.status == 403:
+            return False
+        now = time.monotonic()
+        if not self._watches:
+            return now - self._listed_at > LIST_AGAIN_SECONDS
+        silence = max(RELIST_SECONDS, self._takes / MOST_OF_THE_TIME)
+        return not self._is_cut and now - max(self._heard_at, self._listed_at) > silence
+
+    def _follow_from(self, version: str) -> None:
+        """Watch them from a list on, unless they are not to be, or it was refused."""
+        if self._watches and version:
+            self.stop()
+            self._watch = _Watch(self._http, self._path, self._query, version)
+            self._watch.start()
 
     def _list(self) -> str:
-        """The first page; the resourceVersion to watch from, "" where it is refused."""
-        self._listed_at = time.monotonic()
+        """List them, or the first page; the resourceVersion to watch from, "" where that is refused."""
+        self._listed_at = began = time.monotonic()
         try:
             if self._is_whole:
                 items, version = self._http.pages(self._path, self._query)
             else:
                 page = self._http.page(self._path, self._query)
                 items, version = page.get("items") or [], page["metadata"]["resourceVersion"]
+                self._is_cut = bool(page["metadata"].get("continue"))
         except Refused as refused:
             self.refused = refused
             return ""
-        self._items, self.refused = {}, None
+        known, versions = self._items, self._versions
+        self._items, self._versions, self.refused = {}, {}, None
         for item in items:
-            self._take(item, is_gone=False)
+            uid, its = _version_of(item)
+            if its and its == versions.get(uid):
+                self._versions[uid] = its
+                self._items |= {uid: known[uid]} if uid in known else {}
+            else:
+                self._take(item, is_gone=False)
+        for uid in known.keys() - self._versions.keys():  # without a word
+            self._take(known[uid], is_gone=True)
+        self._takes = time.monotonic() - began
         return version
 
-    def _take(self, item: Json, is_gone: bool) -> None:
-        uid = item["metadata"]["uid"]
-        self._items.pop(uid, None)
-        if is_gone and self._is_whole:
-            self._gone[uid] = each_text(item, told)
-            if len(self._gone) > PAGE:
-                del self._gone[next(iter(self._gone))]
-        if not is_gone and self._is_of_interest(item):
-            self._items[uid] = each_text(item, told)
-            if len(self._items) > PAGE and not self._is_whole:
-                del self._items[next(iter(self._items))]
+    def _take(self, item: Json, is_gone: bool) -> Json | None:
+        """Keep one, or that it has gone. Returns it as it may be told, where it is of interest."""
+        uid, version = _version_of(item)
+        shown = t.cast(Json, each_text(item, told)) if self._is_of_interest(item) else None
+        if is_gone:
+            for each in (self._items, self._versions):
+                each.pop(uid, None)
+            if shown and self._is_whole:
+                self._gone[uid] = {**shown, "metadata": {"deletionTimestamp": "gone", **shown["metadata"]}}
+                _keep_the_last(self._gone)
+        elif uid not in self._gone and not _is_older(version, self._versions.get(uid, "")):
+            for each in (self._items, self._versions):
+                each.pop(uid, None)
+            self._versions[uid] = version
+            if shown:
+                self._items[uid] = shown
+            if not self._is_whole:
+                _keep_the_last(self._items)
+                _keep_the_last(self._versions)
+        return shown
+
+
+def _version_of(item: Json) -> tuple[str, str]:
+    return item["metadata"]["uid"], item["metadata"].get("resourceVersion", "")
+
+
+def _is_older(version: str, known: str) -> bool:
+    """resourceVersions of one resource are ordered numbers (see Cache.keep); where they are none, nothing is."""
+    return version.isdigit() and known.isdigit() and int(version) < int(known)
+
+
+def _keep_the_last(known: dict[str, t.Any]) -> None:
+    if len(known) > PAGE:
+        del known[next(iter(known))]
 
 
 class _Watch:

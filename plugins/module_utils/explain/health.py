@@ -91,20 +91,29 @@ def events_about(events: t.Iterable[Json], uids: t.Container[str]) -> list[Json]
     return [each for each in events if _about(each) in uids]
 
 
-def gone_of(first: First, pods: Present) -> list[str]:
+def reasons(events: t.Iterable[Json], uids: t.Container[str]) -> frozenset[str]:
+    """What these pods have been warned of."""
+    return frozenset(filter(None, (text(each, "reason") for each in events_about(events, uids))))
+
+
+def gone_of(first: First, pods: Present) -> dict[str, Vitals]:
     """Those that were ready, and are not there any more, or about to go. One that was still starting is missed by nobody."""
-    return [uid for uid, before in first.items()
-            if before.is_ready and (uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata"))]
+    return {uid: before for uid, before in first.items()
+            if before.is_ready and (uid not in pods or "deletionTimestamp" in mapping(pods[uid], "metadata"))}
 
 
-def causes(request: Request, first: First, pods: Present, may_go: int = 0) -> list[Cause]:
-    """What has happened to the pods that were there first, all of it; as many as may_go may have gone."""
+def causes(request: Request, first: First, pods: Present, may_go: int = 0,
+           changed: t.Container[str] | None = None) -> list[Cause]:
+    """What has happened to the pods that were there first, all of it; as many as may_go may have gone.
+
+    changed: the uids of those that are not as they were when nothing had happened to them; None means any.
+    """
     gone = gone_of(first, pods)
     is_told = len(gone) > may_go
-    found = [cause for uid in gone if is_told for cause in _of_one_gone(request, first[uid].name, pods.get(uid))]
-    for uid, before in first.items():
-        if uid not in gone and uid in pods:
-            found += _of_one(request, before, pods[uid])
+    found = [cause for uid, before in gone.items() if is_told for cause in _of_one_gone(request, before.name, pods.get(uid))]
+    for uid in first if changed is None else filter(changed.__contains__, first):
+        if uid in pods and uid not in gone:
+            found += _of_one(request, first[uid], pods[uid])
     return diagnosis.merged(dataclasses.replace(cause, is_fatal=True) for cause in found)
 
 
@@ -116,14 +125,17 @@ def have_been(request: Request, first: First, pods: t.Iterable[Json]) -> list[Ca
 
 
 def more_warnings(request: Request, new: Present, old: Present, events: t.Iterable[Json],
-                  before: t.Mapping[str, int]) -> list[Cause]:
-    """That new pods are warned of more than old ones: on average, and the one that is warned of most. before is times_of() then."""
+                  before: t.Mapping[str, int], usual: t.Container[str] = ()) -> list[Cause]:
+    """That new pods are warned of more than old ones: on average, and the one that is warned of most.
+
+    before is times_of() then; usual are the reasons that do not count.
+    """
     times: dict[str, int] = collections.defaultdict(int)
     said: dict[str, Json] = {}
     for event in events:
         grown = _times(event) - before.get(text(mapping(event, "metadata"), "uid"), 0)
         uid = _about(event)
-        if grown > 0 and (uid in new or uid in old):
+        if grown > 0 and (uid in new or uid in old) and text(event, "reason") not in usual:
             times[uid] += grown
             said[uid] = event
     of_new, of_old = ([times[uid] for uid in pods if uid in times] for pods in (new, old))
@@ -156,8 +168,7 @@ def _of_one(request: Request, before: Vitals, pod: Json) -> list[Cause]:
         return []
     now = Vitals.of(pod)
     again = [container for container, times in now.restarts.items() if times > before.restarts.get(container, 0)]
-    restarted = diagnosis.of_restarts(request, pod, again)
-    if restarted:
+    if again and (restarted := diagnosis.of_restarts(request, pod, again)):
         return restarted
     if not is_lasting(pod) and (lost := _lost(request, pod)):
         return lost

@@ -161,7 +161,7 @@ class Memory:
     revisions: list[Json] | None = None
     #: Whether the history is kept: it goes on without where that is not possible.
     keeps_history: bool = True
-    #: When the pods of a handover are to be looked at again, and whether its successor was looked up.
+    #: When pods are to be looked at again whatever is heard of them, and whether the successor of a handover was looked up.
     look_at_pods_from: float = 0.0
     is_successor_looked_up: bool = False
     #: The first list of them, begun beside the step before it.

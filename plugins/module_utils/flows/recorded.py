@@ -17,10 +17,11 @@ from ..model import identity, marks
 from ..model.by_server import SteppedByServer
 from ..model.fields import Json
 from ..model.marks import Rollout
-from ..model.request import Request
+from ..model.request import PREVIOUS, Request
 from ..model.settings import are_settings, is_same
 from ..model.steps import Patch, annotation, put, test
 from ..model.template import same_template, without_label
+from .handover import became
 
 
 def is_wanted(request: Request, primary: SteppedByServer, wanted: Json) -> bool:
@@ -44,6 +45,14 @@ def already(request: Request, primary: SteppedByServer, number: int | None) -> s
 def digest(primary: SteppedByServer, template: Json | None = None) -> str:
     """A hash of its template, or of the one that it is to get, for the record."""
     return identity.digest(without_label(primary.template if template is None else template, primary.kind.server_label))
+
+
+def gone_back(request: Request, primary: SteppedByServer, record: Rollout) -> Json:
+    """What the record keeps of it at the end, so that it is not done twice."""
+    told: Json = {"template": digest(primary), **({"to_revision": record.to_revision} if record.to_revision else {})}
+    if record.request == PREVIOUS:
+        told["request"] = record.request if record.is_back else became(record.request, primary, request.label_key)
+    return told
 
 
 def usual(request: Request, primary: SteppedByServer, record: Rollout | None) -> Json:

@@ -15,7 +15,7 @@ from .errors import RolloutError
 from .fields import Json, pairs
 from .identity import NAME_LIMIT, is_name
 from .kinds import ROLLED, Kind, State
-from .request import Request
+from .request import PREVIOUS, Request
 from .template import is_image
 from .thresholds import Size
 
@@ -42,7 +42,7 @@ ARGUMENT_SPEC: Json = dict(
     state=dict(type="str", choices=[str(state) for state in State], default=str(Request.state)),
     to_kind=dict(type="str", choices=[str(Kind.DEPLOYMENT)]),
     release_owner=dict(type="bool", default=Request.releases_owner),
-    to_revision=dict(type="int"),
+    to_revision=dict(type="str"),
     revision_history_limit=dict(type="int", default=Request.revision_history_limit),
     deployment_label_key=dict(type="str", default=Request.label_key, no_log=False),
     max_surge=dict(type="str"),
@@ -89,6 +89,9 @@ def request_from(params: Json) -> Request:
     _refuse_contradictions(state, kind, given)
     name = _name("name", given.get("name", ""))
     definition = _definition(given, kind)
+    is_previous = given.get("to_revision") == PREVIOUS
+    if is_previous:
+        del given["to_revision"]
     request = Request(
         name=name,
         state=state,
@@ -96,6 +99,7 @@ def request_from(params: Json) -> Request:
         next_name=_next_name(name, given, kind, definition),
         images=_images(given),
         definition=definition,
+        is_previous=is_previous,
         releases_owner=given.get("release_owner", Request.releases_owner),
         label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
         gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
@@ -310,10 +314,13 @@ def _images(given: Json) -> dict[str, str]:
     return images
 
 
-def _revision(_option: str, value: int) -> int:
-    if value < 1:
-        raise RolloutError(f"to_revision must be at least 1, not {value}")
-    return value
+def _revision(_option: str, value: t.Any) -> int:
+    text = str(value).strip()
+    if not (text.isascii() and text.removeprefix("-").isdigit()) or len(text) > 9:
+        raise RolloutError(f"to_revision {text!r} is neither the number of a revision nor {PREVIOUS}")
+    if int(text) < 1:
+        raise RolloutError(f"to_revision must be at least 1, not {text}")
+    return int(text)
 
 
 def _history_limit(_option: str, value: int) -> int:

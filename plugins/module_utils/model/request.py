@@ -16,6 +16,9 @@ from .kinds import Kind, State
 from .template import is_image, with_image, without_label
 from .thresholds import Size
 
+#: How to_revision names the template of before the last update.
+PREVIOUS = "previous"
+
 
 @dataclasses.dataclass(frozen=True)
 class Request:
@@ -35,6 +38,8 @@ class Request:
     definition: Json | None = None
     #: The revision of the history that a rollback goes back to; None undoes the update in progress.
     to_revision: int | None = None
+    #: Whether that is the one of before the last update, whichever it is (flows/previous.py).
+    is_previous: bool = False
     #: The template of that revision, once it has been looked up; a Deployment has it on its ReplicaSets.
     revision: Json | None = None
     #: How many previous templates are kept.
@@ -107,7 +112,7 @@ class Request:
     @property
     def is_unresolved(self) -> bool:
         """Whether the template of to_revision is still to be looked up."""
-        return self.undoes and self.to_revision is not None
+        return self.undoes and (self.to_revision is not None or self.is_previous)
 
     @property
     def asks_the_server(self) -> bool:
@@ -116,7 +121,8 @@ class Request:
 
     def to_go_back(self) -> Request:
         """The same task, to undo what it has begun, however long that takes."""
-        return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None, revision=None, timeout=None, max_steps=None)
+        return dataclasses.replace(self, state=State.ROLLED_BACK, to_revision=None, is_previous=False, revision=None, timeout=None,
+                                   max_steps=None)
 
     def applied_to(self, template: Json) -> Json:
         """The wanted template for a change that needs no server: images, or a restart.
@@ -146,6 +152,8 @@ class Request:
     @property
     def fingerprint(self) -> str:
         """Tells whether two tasks ask for the same pods, whatever the controller looks like at that moment."""
+        if self.is_previous:
+            return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition, *filter(None, [self.revision])])
 
     def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None,
@@ -168,8 +176,8 @@ class Request:
         state = state or self.state
         if not state.changes_template:
             options["state"] = str(state)
-            to_revision = to_revision or (self.to_revision if state is self.state else None)
-            options |= {"to_revision": to_revision} if to_revision else {}
+            own = (PREVIOUS if self.is_previous else self.to_revision) if state is self.state else None
+            options |= {"to_revision": to_revision or own} if to_revision or own else {}
             options |= {"to_kind": str(Kind.DEPLOYMENT)} if state.migrates else {}
             options |= {"release_owner": "true"} if state.migrates and self.releases_owner else {}
         else:

@@ -23,6 +23,8 @@ LATEST = 253_402_300_799
 NOT_PASSED = "the new pods have not passed the soak"
 #: Characters of a hash.
 HASH_LIMIT = 128
+#: Reasons of Events that are kept, and characters of one (the API's limit).
+REASONS, REASON_LIMIT = 10, 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +38,15 @@ class Soak:
     #: With how many of them they have been watched for how many seconds, at the pause that followed; None where they have not yet.
     passed: int | None = None
     seconds: float = 0
+    #: What old pods were warned of before: of reasons, the first of the alphabet.
+    usual: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """What is written."""
         soak: Json = {"template": self.template, "began": fields.rfc3339(self.began)}
+        if self.usual:
+            soak["usual"] = [each[:REASON_LIMIT] for each in sorted(self.usual)[:REASONS]]
         return canonical(soak if self.passed is None else {**soak, "passed": self.passed, "seconds": self.seconds})
 
     @classmethod
@@ -51,7 +57,10 @@ class Soak:
         template, began = fields.text(mark, "template"), fields.seconds(mark.get("began"))
         passed, seconds = mark.get("passed"), mark.get("seconds", 0)
         is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds < 2**31
+        usual = mark.get("usual", [])
+        are_reasons = isinstance(usual, list) and len(usual) <= REASONS and all(
+            isinstance(each, str) and 0 < len(each) <= REASON_LIMIT for each in usual)
         is_whole = 0 < len(template) <= HASH_LIMIT and began is not None and 0 <= began <= LATEST
-        if not is_whole or not is_number or not (passed is None or fields.is_size(passed)):
+        if not is_whole or not is_number or not are_reasons or not (passed is None or fields.is_size(passed)):
             return None
-        return cls(template, began or 0.0, passed, seconds)
+        return cls(template, began or 0.0, passed, seconds, tuple(usual))

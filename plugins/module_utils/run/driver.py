@@ -83,9 +83,9 @@ class _Run:
                  stop: t.Callable[[], str], intervals: Intervals) -> None:
         self.flow, self.request, self.gateway, self.clock, self.stop = flow, request, gateway, clock, stop
         self.chronicle = Chronicle(request, gateway, clock, say, intervals)
-        self.patience, self.soaking = Patience(gateway, clock, intervals), _soaking(request, gateway, clock, say)
+        self.patience, self.memory = Patience(gateway, clock, intervals), Memory(who=who())
+        self.soaking = _soaking(request, gateway, clock, say, self.memory.warnings)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
-        self.memory = Memory(who=who())
         self.start: Observed | None = None
         self.attempts = Attempts()
         self.has_grown = self.is_watching = False
@@ -142,7 +142,7 @@ class _Run:
     def begin(self, seen: Observed) -> None:
         """Before the first write or wait: is all of it allowed, and is nobody else at work?"""
         asked = beginning.allowed(self.flow, self.request, self.gateway, self.memory, seen)
-        self.soaking.refuse_blindly(self.request)
+        self.soaking.begin(self.request, self.standing(seen))
         if self.request.lock:
             self.lease.take()
             asked |= beginning.ask_meanwhile(self.flow, self.request, self.gateway, seen)
@@ -200,7 +200,7 @@ class _Run:
         if step.write.kind == AUTOSCALER:
             beginning.note_around(self.gateway, self.memory, "autoscalers")
         if not landed:  # what it assumes does not hold any more
-            self.memory.revisions = None
+            self.memory.revisions, self.memory.look_at_pods_from = None, 0
             self.look_again(seen)
             self.attempts.refused(self.request, step)
             return False
@@ -283,20 +283,21 @@ class _Run:
 class _Unwatched:
     """In the place of Soaking where nothing is to be watched."""
 
-    def refuse_blindly(self, request: Request) -> None:
+    def begin(self, request: Request, standing: Standing) -> None:
         """Whoever watches nothing needs to see nothing."""
 
     def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
         return flow.plan(request, seen)
 
 
-def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None]) -> Soaking | _Unwatched:
+def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
+             warnings: list[str]) -> Soaking | _Unwatched:
     """Imported where it is asked for: with all the signs of trouble that it knows, it is a good part of what a task loads."""
     if not soak.is_asked(request):
         return _Unwatched()
     from .soaking import Soaking
 
-    return Soaking(gateway, clock, say)
+    return Soaking(gateway, clock, say, warnings)
 
 
 def _pause(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:

@@ -22,15 +22,14 @@ from ..flows import soak
 from ..flows.flow import Flow, Standing
 from ..model import marks
 from ..model.by_server import SteppedByServer
-from ..model.errors import RolloutError
 from ..model.fields import Json, seconds
 from ..model.observed import Controller, Observed
 from ..model.request import Request
 from ..model.soaks import NOT_PASSED, Soak
 from ..model.steps import Decision, Step, Wait, Watch
-from ..model.template import labels_of
 from .clock import Clock
 from .patience import FLICKER, failure
+from .watched import Watched, cannot_see
 
 #: Lines about it, at most, and seconds between two of them, at least.
 LINES, TOLD_APART = 10, 1.0
@@ -43,20 +42,21 @@ RESOLUTION = 1.0
 class Soaking:
     """The pods that are watched, as they were first seen."""
 
-    def __init__(self, gateway: Gateway, clock: Clock, say: t.Callable[[str], None]) -> None:
-        self._gateway, self._clock, self._say = gateway, clock, say
+    def __init__(self, gateway: Gateway, clock: Clock, say: t.Callable[[str], None], warnings: list[str]) -> None:
+        """warnings: those that are told at the end of the task."""
+        self._gateway, self._clock, self._say, self._warnings = gateway, clock, say, warnings
+        #: What old pods have been warned of before.
+        self._usual: frozenset[str] = frozenset()
         self._forget()
 
     def _forget(self) -> None:
         #: What is watched (flows/soak.subject), and whether that was long enough.
         self._subject, self._is_over = "", False
+        self._uid = ""  # of the controller that the user names
+        self._pods = Watched(self._gateway)
         self._first: dict[str, health.Vitals] = {}
-        #: The new pods as they have been since they were last looked at.
-        self._meanwhile: list[Json] = []
         self._times: dict[str, int] = {}
-        #: The size that is asked for, and that of the successor; how many pods may go because one of these has become smaller.
-        self._sizes, self._may_go = (0, 0), (0, 0)
-        self._holders: dict[str, tuple[Controller, Json | None]] = {}
+        self._leave = _Leave()
         #: Since when it is watched, and the seconds before that which count.
         self._since = self._counted = 0.0
         self._told_at = float("-inf")
@@ -65,14 +65,18 @@ class Soaking:
         #: Since when nothing is found but that some are gone.
         self._missed_at: float | None = None
 
-    def refuse_blindly(self, request: Request) -> None:
-        """Raise RolloutError where the pods may not be seen; they are followed from the beginning of a soak on."""
-        if soak.is_asked(request) and self._gateway.objects("pods") is None:
-            raise _cannot_see(request)
+    def begin(self, request: Request, standing: Standing) -> None:
+        """Before the first change. Raises RolloutError where the pods may not be seen."""
+        if self._gateway.objects("pods") is None:
+            raise cannot_see(request)
+        # At the end of an update no old pod is left, and nothing tells any more which warnings were about one.
+        if events := self._gateway.warnings():
+            self._usual = health.reasons(events, _old_pods(self._gateway, standing))
 
     def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
         """The next decision of the flow, which may be to watch on. Raises RolloutFailed for what has happened to pods."""
         if self._subject and not self._is_over:
+            self._tell_of_loss(request, seen)
             self._check(request, flow.standing(request, seen), seen)
         decision = flow.plan(request, seen)
         if not isinstance(decision, Watch):
@@ -85,21 +89,31 @@ class Soaking:
         if request.state.undoes or soak.subject(seen) != self._subject:  # another update: what becomes of it the flow says
             self._forget()
             return
-        new, old = self._pods(request, standing)
-        events = self._gateway.warnings()
-        self._resize(standing, seen)
-        found = health.causes(request, self._first, new, max(self._may_go)) or health.have_been(
-            request, self._first, self._meanwhile)
-        found += health.more_warnings(request, _of(self._first, new), old, events, self._times)
-        self._meanwhile = []
+        pods, events = self._look(request, standing), self._gateway.warnings()
+        self._leave.resize(_sizes(standing, seen, self._leave.sizes))
+        changes = pods.changes()
+        found = health.causes(request, self._first, pods.new, max(self._leave.left), {pod["metadata"]["uid"] for pod in changes})
+        if all(cause.kind == GONE for cause in found):
+            found += health.have_been(request, self._first, changes)
+        found += health.more_warnings(request, self._established, pods.old, events, self._times, self._usual)
         if self._may_be_scaled(seen, found):
             return
         if found:
             told = f"{self._seconds:.0f} of {request.soak:g} s had passed" if self._seconds >= 1 else "it had just begun"
             raise failure(request, self._gateway, NOT_PASSED, told, found)
-        self._take_leave(new)
-        self._note(new, events)
+        self._leave.take(len(health.gone_of(self._first, pods.new)))
+        self._first = {uid: first for uid, first in self._first.items() if uid in pods.lasting}  # the next to go are others
+        self._note(events)
         self._refuse_endlessly(request)
+
+    def _tell_of_loss(self, request: Request, seen: Observed) -> None:
+        """What becomes of the update then, the flow knows; that its new pods have not been watched to the end, nobody else."""
+        if request.state.undoes or (seen.primary and seen.primary.uid == self._uid):
+            return
+        self._warnings.append(f"somebody deleted {request.where} while its new pods were watched: the soak has ended there, after "
+                              f"{self._seconds:.0f} of {request.soak:g} s")
+        self._say(f"warning: {self._warnings[-1]}")
+        self._forget()
 
     def _may_be_scaled(self, seen: Observed, found: list[Cause]) -> bool:
         """Whether to wait for a smaller size, as pods may be seen to go before that is: for a moment, and where that is all."""
@@ -126,18 +140,18 @@ class Soaking:
         primary = seen.primary
         if primary is None:
             return ""
-        new, _old = self._pods(request, standing)
+        pods = self._look(request, standing)
         mark, now = self._mark(seen), self._gateway.server_time()
-        if decision.is_paused and mark and self._has_passed(request, standing, mark, new, now):
+        if decision.is_paused and mark and self._has_passed(request, standing, mark, now):
             return mark.text
-        has_come = any(uid not in self._first for uid, pod in new.items() if health.is_lasting(pod))
-        if self._is_over and self._clock.is_real and has_come:
+        if self._is_over and self._clock.is_real and pods.lasting.keys() - self._first.keys():
             self._forget()
+            pods = self._look(request, standing)
         if not self._subject:
-            self._begin(request, standing, seen, new, mark, now)
+            self._begin(request, standing, seen, primary, mark, now)
         size = _new_pods(standing)
-        begun = mark or Soak(self._subject, now)
-        if self._clock.is_real and sum(map(health.is_well, new.values())) < size:
+        begun = mark or Soak(self._subject, now, usual=tuple(self._usual))
+        if self._clock.is_real and pods.ready < size:
             return Wait(f"{size} new pods of {_name(standing)} are ready")
         if (mark is None and size) or not (self._clock.is_real or self._is_over):
             self._is_over = not self._clock.is_real  # nothing is to be seen in check mode
@@ -152,41 +166,30 @@ class Soaking:
                 return Watch(decision.is_paused)
             self._say(self._sentence(request, standing, size))
         self._is_over = True
-        return Soak(begun.template, begun.began, size, request.soak).text
+        return dataclasses.replace(begun, passed=size, seconds=request.soak).text
 
-    def _begin(self, request: Request, standing: Standing, seen: Observed, new: dict[str, Json], mark: Soak | None,
+    def _begin(self, request: Request, standing: Standing, seen: Observed, primary: Controller, mark: Soak | None,
                now: float) -> None:
-        events = self._gateway.warnings()
-        self._subject, self._sizes, self._may_go = soak.subject(seen), _sizes(standing, seen, (0, 0)), (0, 0)
+        events, new = self._gateway.warnings(), self._pods.lasting
+        self._subject, self._uid = soak.subject(seen), primary.uid
+        self._leave = _Leave(_sizes(standing, seen, (0, 0)))
         self._times, self._since = health.times_of(events), self._clock.monotonic()
-        self._note(new, events)
-        self._meanwhile = []
+        self._usual |= health.reasons(events, self._pods.old) | {*(mark.usual if mark else ())}
+        self._note(events)
+        self._pods.changes()
         if mark:
-            since = [health.well_since(pod) for pod in new.values() if health.is_lasting(pod)]
+            since = [health.well_since(pod) for pod in new.values()]
             known = [each for each in since if each is not None]
-            quiet = RESOLUTION + max([mark.began, health.warned_at(events, new), *known])
+            quiet = RESOLUTION + max([mark.began, health.warned_at(events, self._pods.new), *known])
             is_known = known and len(known) == len(since)
             self._counted = min(max(0.0, now - quiet), request.soak) if is_known else 0.0
         self._told_at = self._clock.monotonic()
 
-    def _resize(self, standing: Standing, seen: Observed) -> None:
-        """Let as many pods go as somebody has scaled down by, whenever they do; one that is scaled up again may not go."""
-        sizes = _sizes(standing, seen, self._sizes)
-        goal, own = (max(0, left + was - now) for left, was, now in zip(self._may_go, self._sizes, sizes))
-        self._sizes, self._may_go = sizes, (goal, own)
-
-    def _take_leave(self, new: dict[str, Json]) -> None:
-        """Forget those that have gone, as they might: the next ones are others."""
-        gone = len(health.gone_of(self._first, new))
-        goal, own = self._may_go
-        self._may_go = max(0, goal - gone), max(0, own - gone)
-        self._first = {uid: first for uid, first in self._first.items() if uid in new and health.is_lasting(new[uid])}
-
-    def _note(self, new: dict[str, Json], events: list[Json]) -> None:
+    def _note(self, events: list[Json]) -> None:
         """Watch those too that have come, or become ready: all of them for the whole time, but not for how they have started."""
-        for uid, pod in new.items():
+        for uid, pod in self._pods.lasting.items():
             first = self._first.get(uid)
-            if health.is_lasting(pod) and (first is None or (health.is_well(pod) and not first.is_ready)):
+            if first is None or (not first.is_ready and health.is_well(pod)):
                 self._first[uid] = health.Vitals.of(pod)
                 self._times |= health.times_of(health.events_about(events, (uid,)))
                 self._since, self._counted = self._clock.monotonic(), 0.0
@@ -201,33 +204,20 @@ class Soaking:
         is_it = mark is not None and mark.template == soak.subject(seen) and mark.began <= self._gateway.server_time() + AHEAD
         return mark if is_it else None
 
-    def _has_passed(self, request: Request, standing: Standing, mark: Soak, new: dict[str, Json], now: float) -> bool:
+    def _has_passed(self, request: Request, standing: Standing, mark: Soak, now: float) -> bool:
         """Whether it has passed at this pause, and no new pod is younger than that takes: so much a mark cannot make up."""
-        made = [seconds(health.created(pod)) for pod in new.values() if health.is_lasting(pod)]
+        made = [seconds(health.created(pod)) for pod in self._pods.lasting.values()]
         return (mark.passed is not None and mark.passed == standing.paused and mark.seconds >= request.soak
                 and all(each is not None and each + request.soak <= now + RESOLUTION for each in made))
 
-    def _pods(self, request: Request, standing: Standing) -> tuple[dict[str, Json], dict[str, Json]]:
-        """The new pods and the old ones, by uid. Raises RolloutError."""
-        new: dict[str, Json] = {}
-        old: dict[str, Json] = {}
-        # One that has no pod left holds none any more, and there is still to be told what has become of those that it had.
-        for it, labels in standing.holders:
-            known = self._holders.get(it.uid, (it, None))[1]
-            # Where no revision is known (it may not be listed), its pods are still those that they were.
-            self._holders[it.uid] = it, labels if labels is None or all(labels.values()) or known is None else known
-        for it, labels in self._holders.values():
-            pods = self._gateway.watched_pods(it)
-            if pods is None:
-                raise _cannot_see(request)
-            for pod in pods:
-                is_new = labels is not None and labels.items() <= labels_of(pod).items()
-                if is_new:
-                    new[pod["metadata"]["uid"]] = pod
-                    self._meanwhile.append(pod)
-                elif health.is_lasting(pod):
-                    old[pod["metadata"]["uid"]] = pod
-        return new, old
+    def _look(self, request: Request, standing: Standing) -> Watched:
+        self._pods.look(request, standing)
+        return self._pods
+
+    @property
+    def _established(self) -> dict[str, Json]:
+        """Those that are watched: not one that starts, or is about to go."""
+        return {uid: pod for uid, pod in self._pods.lasting.items() if uid in self._first and self._first[uid].is_ready}
 
     def _tell(self, request: Request, standing: Standing, size: int) -> None:
         now = self._clock.monotonic()
@@ -241,14 +231,30 @@ class Soaking:
         return f"watched: {_name(standing)} {size} new, for {request.soak:g} s{before}; nothing has happened to them"
 
 
-def _cannot_see(request: Request) -> RolloutError:
-    return RolloutError("its pods cannot be listed, and soak needs to watch them", where=request.where,
-                        why="not allowed: list on pods", next_command="ask for the Role in docs/permissions.md")
+class _Leave:
+    """How many pods may go because somebody has scaled down."""
+
+    def __init__(self, sizes: tuple[int, int] = (0, 0)) -> None:
+        """sizes: the size that is asked for, and that of the successor; pods may go as either becomes smaller."""
+        self.sizes, self.left = sizes, (0, 0)
+
+    def resize(self, sizes: tuple[int, int]) -> None:
+        """As many more may go as one of them has become smaller by, whenever they do; what is scaled up again may not go."""
+        goal, own = (max(0, left + was - now) for left, was, now in zip(self.left, self.sizes, sizes))
+        self.sizes, self.left = sizes, (goal, own)
+
+    def take(self, gone: int) -> None:
+        """So many have gone."""
+        goal, own = self.left
+        self.left = max(0, goal - gone), max(0, own - gone)
 
 
-def _of(first: t.Mapping[str, health.Vitals], pods: dict[str, Json]) -> dict[str, Json]:
-    """Those that are watched: not one that starts, or is about to go."""
-    return {uid: pod for uid, pod in pods.items() if uid in first and first[uid].is_ready and health.is_lasting(pod)}
+def _old_pods(gateway: Gateway, standing: Standing) -> set[str]:
+    """The uids of those that the update is to replace; none of a controller where nothing tells them from the new ones."""
+    in_progress = standing.phase != "complete"
+    return {pod.uid for it, labels in standing.holders if not in_progress or labels is None or all(labels.values())
+            for pod in gateway.live_pods(it.selector)
+            if pod.owner == it.uid and not (in_progress and labels is not None and labels.items() <= pod.labels.items())}
 
 
 def _sizes(standing: Standing, seen: Observed, last: tuple[int, int]) -> tuple[int, int]:

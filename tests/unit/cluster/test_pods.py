@@ -12,7 +12,7 @@ import time
 import pytest
 from apiserver import CAUSES, PRIMARY, answer, cut, going_on, half, pod, pods, status, stream, to_bar
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http, watch
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import fields
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
@@ -84,7 +84,7 @@ def test_pods_that_are_watched_are_all_of_them_and_those_that_have_gone_as_they_
 def test_how_they_have_been_since_the_last_call_is_told_before_how_they_are(known, api):
     api.answers.append(pods(of_primary("a", ready=True)))
     known.watched_pods(PRIMARY)
-    followed, news = known._pods._watched["app=foo"], [of_primary("a"), of_primary("a", ready=True)]
+    followed, news = known._pods._watched["app=foo", PRIMARY.uid], [of_primary("a"), of_primary("a", ready=True)]
     eventually(lambda: followed._watch is not None)
     for item in news:
         followed._watch._queue.put({"type": "MODIFIED", "object": item})
@@ -101,18 +101,125 @@ def test_no_pods_that_may_be_seen_are_not_none_of_them(known, api):
     assert known.watched_pods(dataclasses.replace(PRIMARY, selector={"app": "bar"})) == []
 
 
-def test_an_api_server_with_a_problem_is_no_lack_of_permission(known, api):
-    api.answers.append(status(410))
+@pytest.mark.parametrize("bad", [[status(410)] * 2, [status(400)]])
+def test_an_api_server_with_a_problem_is_no_lack_of_permission(known, api, bad):
+    api.answers += bad
 
     with pytest.raises(RolloutError) as refused:
         known.watched_pods(PRIMARY)
-    assert "410" in refused.value.what
+    assert refused.value.what == f"the API server refused GET /api/v1/namespaces/default/pods ({410 if len(bad) > 1 else 400})"
+
+
+def test_a_list_that_the_server_has_forgotten_meanwhile_is_begun_once_more(known, api):
+    page = pods(of_primary("a"), **{"continue": "more"})
+    api.answers += [page, status(410), page, pods(of_primary("b"))]
+
+    assert names(known.watched_pods(PRIMARY)) == ["a", "b"]
+    assert ["continue" in path for _method, path in api.sent] == [False, True, False, True]
+
+
+@pytest.fixture
+def relists(monkeypatch):
+    monkeypatch.setattr(watch, "RELIST_SECONDS", 0.05)
+
+
+def swallowed(handler, query):
+    """What something in between makes of a watch: the connection stays, and nothing comes."""
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.flush()
+    handler.server.closing.wait(10)
+
+
+def changed(item, version="12"):
+    return {**item, "metadata": {**item["metadata"], "resourceVersion": version}}
+
+
+@pytest.mark.usefixtures("relists")
+def test_what_something_in_between_has_swallowed_is_listed_and_another_watch_is_opened(known, api):
+    now = [changed(of_primary("a")), of_primary("b", ready=True)]
+    api.watches += [swallowed, stream({"type": "MODIFIED", "object": changed(of_primary("a", ready=True), "32")})]
+    api.answers += [pods(of_primary("a", ready=True), of_primary("b", ready=True), of_primary("c")),
+                    *[pods(*now, resourceVersion="30")] * 200]
+
+    before = known.watched_pods(PRIMARY)
+    eventually(lambda: any("deletionTimestamp" in each["metadata"] for each in known.watched_pods(PRIMARY)))
+    eventually(lambda: known.watched_pods(PRIMARY)[-1]["metadata"]["resourceVersion"] == "32")
+    gone, kept, changed_ = known.watched_pods(PRIMARY)
+
+    assert names([gone]) == ["c"] and kept is before[1] and changed_["status"]["conditions"][0]["status"] == "True"
+    assert api.watched[0]["resourceVersion"] == "30"
+
+
+@pytest.mark.usefixtures("relists")
+def test_the_same_holds_for_warnings_and_for_pods_in_trouble(known, api):
+    api.watches += [swallowed] * 2
+    event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
+    api.answers += [pods(), pods(), *[pods(of_primary("a"))] * 200]
+
+    assert known.troubled_pods(PRIMARY) == known.warnings() == []
+    eventually(lambda: names(known.troubled_pods(PRIMARY)) == ["a"])
+    api.answers[:] = [pods(event)] * 200
+    eventually(lambda: names(known.warnings()) == ["e"])
+
+
+@pytest.mark.usefixtures("relists")
+def test_a_quiet_watch_is_kept_and_what_has_not_changed_is_the_same_object(known, api):
+    api.answers += [pods(of_primary("a", ready=True))] * 200
+    api.watches += [swallowed]
+    (before,) = known.watched_pods(PRIMARY)
+    followed = known._pods._watched["app=foo", PRIMARY.uid]._watch
+
+    eventually(lambda: known.watched_pods(PRIMARY) and len(api.sent) > 2)
+
+    assert known.watched_pods(PRIMARY)[0] is before and known._pods._watched["app=foo", PRIMARY.uid]._watch is followed
+
+
+@pytest.mark.usefixtures("relists")
+def test_thousands_are_not_listed_every_few_seconds(known, api, monkeypatch):
+    monkeypatch.setattr(watch, "MOST_OF_THE_TIME", 1e-9)
+    api.answers += [pods(of_primary("a", ready=True))] * 2
+    known.watched_pods(PRIMARY)
+
+    time.sleep(0.1)
+
+    known.watched_pods(PRIMARY)
+    assert len(api.sent) == 1
+
+
+@pytest.mark.usefixtures("relists")
+def test_more_warnings_than_a_list_shows_are_not_listed_again(known, api):
+    """The first of them only, while the watch tells the last."""
+    api.answers += [pods({"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}, **{"continue": "more"})] * 2
+
+    assert known.warnings()
+    time.sleep(0.1)
+    assert known.warnings() and len(api.sent) == 1
+
+
+@pytest.mark.usefixtures("relists")
+def test_what_could_not_be_listed_for_a_moment_is_seen_later(known, api):
+    event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
+    api.answers += [status(400), *[pods(event)] * 200]
+
+    assert known.warnings() == []
+    eventually(lambda: names(known.warnings()) == ["e"])
+
+
+def test_news_that_are_older_than_a_list_tell_how_one_has_been_and_not_how_it_is(known, api):
+    api.answers += [pods(of_primary("a", ready=True)), pods(changed(of_primary("a", ready=True), "15"))]
+    known.watched_pods(PRIMARY)
+    known.look_at_pods_again()
+    followed = known._pods._watched["app=foo", PRIMARY.uid]
+    followed._watch._queue.put({"type": "MODIFIED", "object": changed(of_primary("a"))})
+
+    assert [each["metadata"]["resourceVersion"] for each in known.watched_pods(PRIMARY)] == ["12", "15"]
 
 
 def test_how_one_has_been_before_it_went_does_not_hide_that_it_went(known, api):
     api.answers.append(pods(of_primary("a", ready=True)))
     known.watched_pods(PRIMARY)
-    followed = known._pods._watched["app=foo"]
+    followed = known._pods._watched["app=foo", PRIMARY.uid]
     for verb in ("MODIFIED", "DELETED"):
         followed._watch._queue.put({"type": verb, "object": of_primary("a", ready=True)})
 

@@ -152,6 +152,24 @@ def test_warnings_about_new_pods_count_where_they_are_more_than_about_old_ones(e
     assert bool(health.more_warnings(FOO, NEW, OLD, events, before)) is is_more
 
 
+def test_what_pods_are_usually_warned_of_does_not_count():
+    events = [warning("new-1", 5), warning("new-1", 1, "b", reason="BackOff")]
+    about = [*events, warning("old-1", 1, "c", reason="")]
+    assert health.reasons(about, by_uid(pod("new-1"), pod("old-1"))) == {"Unhealthy", "BackOff"}
+
+    (cause,) = health.more_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy"})
+    assert cause.reason == "BackOff" and cause.message.startswith("1 warning while")
+    assert health.more_warnings(FOO, NEW, {}, events, {}, usual={"Unhealthy", "BackOff"}) == []
+
+
+def test_of_pods_that_have_not_changed_nothing_is_found():
+    now = by_uid(pod("foo-1", restarts=1), pod("foo-2", restarts=1))
+    first_ = first(pod("foo-1"), pod("foo-2"), pod("foo-3"))
+
+    found = health.causes(FOO, first_, now, changed={"uid of foo-2"})
+    assert [(cause.kind, cause.pod) for cause in found] == [("crash", "foo-2"), ("gone", "foo-3")]
+
+
 @pytest.mark.parametrize("old, than", [
     (OLD, "against at most 1 of an old pod"), ({}, "and there is no old pod to compare it with")])
 def test_the_pod_with_the_most_warnings_is_named(old, than):

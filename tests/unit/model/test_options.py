@@ -144,6 +144,10 @@ BAD_INPUT = {
     "a revision before the first": (
         {"kind": "Deployment", "state": "rolled_back", "to_revision": 0},
         "to_revision must be at least 1, not 0"),
+    "a revision that is no number": (
+        {"kind": "Deployment", "state": "rolled_back", "to_revision": "last"},
+        "to_revision 'last' is neither the number of a revision nor previous"),
+    "the previous revision to update to": (V2 | {"to_revision": "previous"}, "to_revision can only be used with state=rolled_back"),
     "a history without end": (V2 | {"revision_history_limit": 101}, "revision_history_limit must be between 0 and 100, not 101"),
     "a Deployment with another name": (
         V2 | {"kind": "Deployment", "next_name": "bar"},
@@ -325,6 +329,13 @@ def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_ther
     back = {"name": "foo", "state": "rolled_back", "to_revision": 1}
 
     assert request_from(back | still_there) == request_from(back)
+
+
+def test_a_revision_is_a_number_or_the_previous_one():
+    back = {"name": "foo", "state": "rolled_back"}
+    read = [request_from({**back, "to_revision": value}) for value in (3, "3", " 3 ", "previous", "")]
+
+    assert [(it.to_revision, it.is_previous) for it in read] == [(3, False)] * 3 + [(None, True), (None, False)]
 
 
 @pytest.mark.parametrize("given, seconds", [

@@ -317,6 +317,59 @@ def test_warnings_about_new_pods_end_it_and_as_many_about_old_ones_do_not():
             assert cluster.runs_for(PAUSED)[1]["rollout"]["phase"] == "paused"
 
 
+def warned(about, count=1, uid="e"):
+    return {"metadata": {"uid": uid}, "involvedObject": {"uid": about}, "reason": "DNSConfigForming", "count": count,
+            "lastTimestamp": "1970-01-01T00:00:00Z"}
+
+
+#: The uid of one of foo's, as the model of a cluster counts them.
+OLD_POD = "0"
+
+
+def test_what_old_pods_were_warned_of_before_does_not_end_it_when_these_have_gone():
+    cluster = Watched(rc())
+    cluster.events = [warned(OLD_POD, 5)]
+    cluster.after(30, lambda: cluster.events.append(warned(f"uid of {SUCCESSOR}-0", 6, "f")))
+
+    assert cluster.run()["rollout"]["phase"] == "complete"
+
+
+def test_nor_does_it_in_a_task_that_is_run_again_when_no_old_pod_is_left():
+    cluster = Watched(rc())
+    cluster.events = [warned(OLD_POD, 5)]
+    cluster.killed(20)
+    cluster.events = []  # the API server has forgotten it
+    cluster.after(10, lambda: cluster.events.append(warned(f"uid of {SUCCESSOR}-0", 6, "f")))
+
+    assert cluster.run()["rollout"]["phase"] == "complete"
+
+
+def test_what_new_pods_alone_were_warned_of_before_is_not_usual():
+    """Else the first run after a soak that has failed for it would pass."""
+    cluster = Watched(rc())
+    cluster.killed(20)
+    cluster.events = [warned(f"uid of {SUCCESSOR}-0", 5)]
+    cluster.after(10, lambda: cluster.events.append(warned(f"uid of {SUCCESSOR}-0", 6, "f")))
+
+    assert [cause["reason"] for cause in cluster.refusal(WHOLE).causes] == ["DNSConfigForming"]
+
+
+def test_that_foo_was_deleted_meanwhile_is_told():
+    """The update itself goes on: foo comes back from its successor."""
+    cluster = Watched(rc())
+    cluster.after(30, lambda: cluster.cluster.items.pop("foo"))
+
+    result = cluster.run()
+
+    told = "somebody deleted ReplicationController default/foo while its new pods were watched: the soak has ended there, after 2"
+    assert [line for line in result["warnings"] if line.startswith(told)] and result["rollout"]["phase"] == "complete"
+    assert len(cluster.told(f"warning: {told}")) == 1 and not cluster.told("watched: ")
+
+
+def test_nothing_is_told_of_it_where_foo_stays():
+    assert not any("deleted" in line for line in Watched(rc()).run()["warnings"])
+
+
 def test_what_takes_longer_than_the_whole_task_may_ends_it():
     cluster = Watched(rc())
 

@@ -75,7 +75,7 @@ class RevisionsFlow(Flow):
         revisions = self._revisions(primary, cluster, memory)
         if revisions is None:
             raise refusals.unreadable_history(request)
-        return resolved(request, t.cast(ByRevisions, primary), self.find_in(primary, revisions).history)
+        return resolved(request, t.cast(ByRevisions, primary), self.find_in(primary, revisions))
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
         seen = self.find(request, cluster)

@@ -12,18 +12,17 @@ from going further than a pause, its own planner adds.
 from __future__ import annotations
 
 import dataclasses
-import typing as t
 
 from ...model import identity
 from ...model.by_server import ByRevisions
 from ...model.errors import RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import State
-from ...model.marks import Revision, Rollout
+from ...model.marks import Rollout
 from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import image_names, images_of, same_template, without_label
-from .. import handover, recorded, refusals
+from .. import handover, previous, recorded, refusals
 from .find import RevisionsObserved
 
 
@@ -183,7 +182,7 @@ class Turn:
         final: Json = {"outcome": "rolled_back" if is_back else "updated", "from": record.before, "to": primary.images,
                        **self.seen.stamp}
         if is_back:
-            final |= {"template": recorded.digest(primary), **({"to_revision": record.to_revision} if record.to_revision else {})}
+            final |= recorded.gone_back(request, primary, record)
         else:
             final["request"] = handover.became(record.request, primary, request.label_key)
         return Step(Action.ANNOTATE, primary.name, recorded.patch(primary, identity.canonical(final), settings),
@@ -216,12 +215,20 @@ class Turn:
             next_command=either(request.command(State.UPDATED, primary.images), *back))
 
 
-def resolved(request: Request, primary: ByRevisions, history: t.Sequence[Revision]) -> Request:
-    """The request with the template of the revision that it wants to go back to. Raises RolloutError where there is none.
+def resolved(request: Request, primary: ByRevisions, seen: RevisionsObserved) -> Request:
+    """The request with the template of the revision that it wants to go back to; as it is, where it only has to undo an update.
+
+    Raises RolloutError where there is no such revision.
 
     One that is in use again has a new number, and the server tells none of its earlier ones: for the present template, the record
     does.
     """
+    history = seen.history
+    if request.is_previous:
+        number = previous.number(request, primary, history, seen.record, in_progress=seen.in_progress)
+        if number is None:
+            return request
+        request = dataclasses.replace(request, to_revision=number)
     there = [it for it in history if it.number == request.to_revision]
     last = primary.last_rollout
     if not there and last.get("to_revision") == request.to_revision and last.get("template") == recorded.digest(primary):

@@ -24,8 +24,9 @@ from ..flow import Cluster, Memory, Model, RealCluster, Rule
 from .find import DaemonPod, DaemonSetObserved, find, most_missing
 from .planner import bounds, plan
 
-#: Seconds after which the pods are listed again although the status of the DaemonSet is what it was.
-LOOK_AGAIN = 2.0
+#: Seconds after which the pods are listed again although the status of the DaemonSet is what it was: where they have changed since
+#: the list before, and where they have not.
+LOOK_AGAIN, LOOK_AT_THE_SAME_AGAIN = 2.0, 30.0
 
 
 class DaemonSetFlow(RevisionsFlow):
@@ -60,11 +61,13 @@ class DaemonSetFlow(RevisionsFlow):
         primary = t.cast(DaemonSet, there.primary)
         if request.undoes:
             return _with_what_is_in_use(there, primary, cluster)
-        last = memory.seen.primary
-        is_news = last is None or last.resource_version != primary.resource_version
-        if not recorded.pauses(request, primary) or not (is_news or memory.seconds >= memory.look_at_pods_from):
+        if not recorded.pauses(request, primary):
             return there
-        memory.look_at_pods_from = memory.seconds + LOOK_AGAIN
+        last = memory.seen.primary
+        known = t.cast(DaemonSetObserved, memory.seen).by_node if last else None
+        is_news = last is None or last.resource_version != primary.resource_version
+        if known is not None and not is_news and memory.seconds < memory.look_at_pods_from:
+            return dataclasses.replace(there, by_node=known, nodes=memory.nodes)
         pods = cluster.all_pods(primary)
         if pods is None:
             raise RolloutError("its pods cannot be listed, and pause_at needs to know them", where=request.where,
@@ -72,7 +75,9 @@ class DaemonSetFlow(RevisionsFlow):
         if _asks_for_nodes(request) and memory.nodes is None:
             memory.nodes = cluster.nodes(request.nodes)
         own = (DaemonPod.from_api(item) for item in pods if marks.owner_uid(item) == primary.uid)
-        return dataclasses.replace(there, by_node=tuple(sorted(own, key=lambda pod: (pod.node, pod.name))), nodes=memory.nodes)
+        by_node = tuple(sorted(own, key=lambda pod: (pod.node, pod.name)))
+        memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == known else LOOK_AGAIN)
+        return dataclasses.replace(there, by_node=by_node, nodes=memory.nodes)
 
     def note(self, write: Write, memory: Memory) -> None:
         memory.look_at_pods_from = 0

@@ -31,7 +31,7 @@ from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import image_names, images_of, same_template, without_label
 from ...model.thresholds import Size, resolve_fenceposts
-from .. import handover, recorded, refusals
+from .. import handover, previous, recorded, refusals
 from .find import DeploymentObserved
 
 #: What the API server fills in (pkg/apis/apps/v1/defaults.go).
@@ -55,10 +55,17 @@ def plan(request: Request, seen: DeploymentObserved) -> Decision:
 
 
 def resolved(request: Request, seen: DeploymentObserved) -> Request:
-    """The request with the template of the revision that it wants to go back to. Raises RolloutError where there is none.
+    """The request with the template of the revision that it wants to go back to; as it is, where it only has to undo an update.
 
-    A template that is in use again has a new number; for the present one, its earlier numbers count too.
+    Raises RolloutError where there is no such revision. A template that is in use again has a new number; for the present one, its
+    earlier numbers count too.
     """
+    if request.is_previous:
+        primary = t.cast(Deployment, seen.primary)
+        number = previous.number(request, primary, seen.history, seen.record, in_progress=seen.in_progress)
+        if number is None:
+            return request
+        request = dataclasses.replace(request, to_revision=number)
     former = marks.former_revisions(seen.successor.annotations) if seen.successor else ()
     present = revision_of(seen.successor) if seen.successor and request.to_revision in former else request.to_revision
     # | yes | any | to_revision, and there is no such one | error, which ones there are |
@@ -172,7 +179,7 @@ def _end(request: Request, seen: DeploymentObserved, primary: Deployment, record
     final: Json = {"outcome": "rolled_back" if is_back else "updated", "from": record.before, "to": primary.images,
                    "time": seen.now}
     if is_back:
-        final |= {"template": recorded.digest(primary)}
+        final |= recorded.gone_back(request, primary, record)
     else:
         final["request"] = handover.became(record.request, primary, marks.HASH_LABEL)
     lost = record.original.keys() - {field for field, value in settings.items() if value != primary.settings[field]}

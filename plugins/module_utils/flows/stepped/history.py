@@ -21,12 +21,12 @@ import typing as t
 from ...model import fields, identity, marks
 from ...model.fields import Json
 from ...model.marks import Revision
-from ...model.observed import Controller
-from ...model.request import Request
+from ...model.observed import Controller, own_label
+from ...model.request import PREVIOUS, Request
 from ...model.steps import REVISION, Action, Create, Delete, Step, Write
 from ...model.template import image_names, images_of, without_label
-from .. import refusals
-from .find import SteppedObserved
+from .. import previous, refusals
+from .find import SteppedObserved, expected_successor
 
 #: What it takes.
 NEEDS = (("apps", "controllerrevisions", ("list", "create", "delete")),)
@@ -70,6 +70,31 @@ def resolved(request: Request, history: t.Sequence[Revision] | None, found: t.Se
     if there is None:
         raise refusals.no_such_revision(request, history, history[0].number if history else 1)
     return dataclasses.replace(request, revision=there.template)
+
+
+def resolved_previous(request: Request, seen: SteppedObserved, history: t.Sequence[Revision] | None) -> Request:
+    """The request with the template of before the last update; as it is, where it only has to undo one. Raises RolloutError.
+
+    history is None where it may not be seen.
+    """
+    primary, successor = seen.primary, seen.successor
+    it = primary or successor
+    is_anothers = successor is not None and successor.last_rollout.get("request") != PREVIOUS
+    in_progress = it is not None and (seen.in_progress or it.is_marked)
+    if it is None or (in_progress and (primary is None or is_anothers)):
+        return request
+    if history is None:
+        raise refusals.unreadable_history(request)
+    wishes = [dataclasses.replace(request, to_revision=each.number, revision=each.template) for each in history]
+    if primary and in_progress:
+        # An admission may have changed the successor's template: its label is a hash of what was asked for, and so is its name.
+        if successor:
+            begun = [wish for wish in wishes if expected_successor(wish, primary)[1] == own_label(request, successor)]
+        else:  # killed before there was one
+            begun = [wish for wish in wishes if expected_successor(wish, primary)[0] == primary.partner]
+        return begun[0] if begun else request
+    wanted = previous.wanted(request, it, history)
+    return request if wanted is None else dataclasses.replace(request, to_revision=wanted.number, revision=wanted.template)
 
 
 def noted(kept: list[Json] | None, write: Write) -> list[Json] | None:

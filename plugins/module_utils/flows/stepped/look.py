@@ -52,6 +52,8 @@ class SteppedFlow(Flow):
         if not there:
             return request
         known = _history(request, cluster, memory, seen)
+        if request.is_previous:
+            return history.resolved_previous(request, seen, known)
         # Where somebody has deleted the primary, its history is going too: that its update had begun says the state table.
         if not seen.primary and known is not None and not any(it.number == request.to_revision for it in known):
             return request

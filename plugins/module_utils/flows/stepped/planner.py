@@ -22,7 +22,7 @@ from ...model.fields import Json
 from ...model.kinds import State
 from ...model.marks import DESIRED, LAST_ROLLOUT, MARKS, NOT_COPIED, ORIGINAL, PARTNER, PARTNER_UID, PAUSED, SUCCESSOR_SPEC
 from ...model.observed import Controller, own_label
-from ...model.request import Request
+from ...model.request import PREVIOUS, Request
 from ...model.steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, patch, scale
 from ...model.template import image_names, same_template, with_label
 from ...model.thresholds import grow_to, shrink_to
@@ -237,7 +237,7 @@ def _mark_both(seen: SteppedObserved, primary: Controller, successor: Controller
         changes = {key: mark for key, mark in marks.items() if it.annotations.get(key) != mark}
         if changes:
             if it is (successor if forward else primary) and it.last_rollout.get("outcome") != outcome:
-                changes[LAST_ROLLOUT] = _record(outcome, partner, it, seen.now)
+                changes[LAST_ROLLOUT] = _record(outcome, partner, it, seen.now, **_of_previous(successor))
             return Step(Action.ANNOTATE, it.name, patch(it, *annotate(it, changes)),
                         before=it.desired, after=f"{outcome}, {goal} desired")
     return None
@@ -304,8 +304,13 @@ def _clean(request: Request, seen: SteppedObserved, primary: Controller, outcome
     if outcome is None:
         return _clear(primary, None, "no update in progress")
     images = primary.last_rollout.get("from") if primary.last_rollout.get("outcome") == "rolling back" else None
-    record = {"outcome": outcome, "from": images or {}, "to": primary.images, **seen.stamp}
+    record = {"outcome": outcome, "from": images or {}, "to": primary.images, **seen.stamp, **_of_previous(primary)}
     return _clear(primary, identity.canonical(record), outcome)
+
+
+def _of_previous(it: Controller) -> dict[str, str]:
+    """What tells in the record of an update that is undone that it was one to `previous`, which may be asked for again then."""
+    return {"request": PREVIOUS} if it.last_rollout.get("request") == PREVIOUS else {}
 
 
 def _clear(it: Controller, record: str | None, after: str, is_last: bool = False) -> Step:

@@ -792,3 +792,25 @@ def test_the_pod_of_a_node_that_is_gone_keeps_no_pause_from_its_end():
     pods = choose(CANARY).observe(CANARY, it, Memory(now=NOW)).by_node
     gone = pods[-1]._replace(name="left", uid="left", node="gone")
     assert decide(CANARY, it, by_node=(*pods, gone)).after == "paused at 1 of 3"
+
+
+def test_pods_are_listed_again_where_something_may_have_changed_and_are_known_in_between():
+    """At a pause that is watched for long, each list of the pods of thousands of nodes costs something."""
+    it, flow, memory, listed = cluster(), choose(CANARY), Memory(now=NOW, has_begun=True), []
+    go(CANARY, it)
+    all_pods = it.all_pods
+    it.all_pods = lambda primary: listed.append(memory.seconds) or all_pods(primary)
+
+    def look(seconds):
+        memory.seconds = seconds
+        memory.seen = flow.observe(CANARY, it, memory)
+        assert isinstance(flow.plan(CANARY, memory.seen), Done)
+        return len(listed)
+
+    assert [look(seconds) for seconds in (0.0, 0.2, 1.8, 2.0, 2.2, 20.0, 31.8, 32.0, 61.0)] == [1, 1, 1, 2, 2, 2, 2, 3, 3]
+    it._pods["foo"] = tuple(pod._replace(uid="other") for pod in it.pods("foo"))
+    assert [look(seconds) for seconds in (62.0, 63.0, 64.0, 66.0)] == [4, 4, 5, 5]
+    memory.look_at_pods_from = 0
+    assert look(66.2) == 6
+    it.items["foo"]["metadata"]["resourceVersion"] = "1000"
+    assert [look(66.4), look(66.6)] == [7, 7]

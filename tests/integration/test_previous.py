@@ -1,0 +1,82 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""to_revision=previous on the real API server: it goes back once, however often it runs, and wherever it was killed."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from namespace import Killed, dies
+
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
+SIZE = 2
+
+
+@pytest.fixture
+def make(namespace):
+    def make_one(kind):
+        if kind == "DaemonSet":
+            namespace.add_nodes(SIZE)
+        maker = {"ReplicationController": namespace.make_primary, "ReplicaSet": namespace.make_replica_set,
+                 "Deployment": namespace.make_deployment, "StatefulSet": namespace.make_stateful_set,
+                 "DaemonSet": namespace.make_daemon_set}[kind]
+        maker(SIZE)
+
+        def roll(version="", **params):
+            wish = {"image": f"myimage:{version}"} if version else {"state": "rolled_back", "to_revision": "previous"}
+            return namespace.roll(kind=kind, **wish, **params)
+
+        return roll
+
+    yield make_one
+    namespace.remove_nodes()
+
+
+def versions(namespace):
+    return sorted({pod["spec"]["containers"][0]["image"].removeprefix("myimage:") for pod in namespace.pods()})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_goes_back_once_and_check_mode_says_so(namespace, make, kind):
+    roll = make(kind)
+    roll("v2")
+
+    planned = namespace.check(kind=kind, state="rolled_back", to_revision="previous")
+    assert planned["changed"] and not planned["requests"]["PATCH"] and versions(namespace) == ["v2"]
+    assert roll()["changed"] and versions(namespace) == ["v1"]
+    for again in (roll(), namespace.check(kind=kind, state="rolled_back", to_revision="previous")):
+        assert not again["changed"] and not again["requests"]["PATCH"] and "already" in again["msg"]
+    assert versions(namespace) == ["v1"]
+
+    roll("v3")
+    assert roll()["changed"] and versions(namespace) == ["v1"] and not roll()["changed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def testkillsed_after_each_write_it_goes_on_to_the_same_revision(namespace, make, kind):
+    roll = make(kind)
+    roll("v2")
+
+    for kills in itertools.count():
+        assert kills < 20
+        try:
+            last = roll(kill=dies(1, after=True))
+            break
+        except Killed:
+            continue
+
+    assert kills >= 2 and versions(namespace) == ["v1"] and not last["changed"]
+    assert not roll()["changed"] and versions(namespace) == ["v1"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_update_in_progress_is_undone_and_nothing_before_it(namespace, make, kind):
+    roll = make(kind)
+    roll("v2")
+    roll("v3", pause_at="1")
+    assert versions(namespace) == ["v2", "v3"]
+
+    assert roll()["changed"] and versions(namespace) == ["v2"]
+    assert not roll()["changed"] and versions(namespace) == ["v2"]

@@ -1,0 +1,196 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""to_revision=previous: where it goes, of each kind; and that it goes there once, whoever is killed where and runs it again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from builders import NOW, rc, template
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.simulated import SimulatedDaemonSets
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Done, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import images_of
+
+KINDS = ("ReplicationController", "Deployment", "StatefulSet", "DaemonSet")
+SPECS = {
+    "Deployment": {"replicas": 3, "progressDeadlineSeconds": 600,
+                   "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}},
+    "StatefulSet": {"replicas": 3, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}},
+    "DaemonSet": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}},
+}
+
+
+class World:
+    """foo in a simulated cluster, and clients that are killed after some writes, or at the end."""
+
+    def __init__(self, kind):
+        self.kind = kind
+        if kind == "ReplicationController":
+            self.cluster = SimulatedCluster([rc()])
+            self.cluster.look_up = lambda name: None
+        else:
+            item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
+                    "spec": {"selector": {"matchLabels": {"app": "foo"}}, "template": template(), **SPECS[kind]},
+                    "status": {"desiredNumberScheduled": 3}}
+            by_revisions = {"StatefulSet": SimulatedStatefulSets, "DaemonSet": SimulatedDaemonSets}
+            self.cluster = by_revisions[kind]([item]) if kind in by_revisions else SimulatedDeployments([item], [])
+        self.cluster.settle()
+        #: After so many writes, an update is in progress, and far from its end.
+        self.middle = 1 if kind in SPECS else 4
+
+    def run(self, most=100, **params):
+        """The number of writes, as many at most as that, after which the client is dead."""
+        request = request_from({"name": "foo", "kind": self.kind, **params})
+        flow, memory, writes = choose(request), Memory(now=NOW, has_begun=True), 0
+        for _turn in range(200):
+            if writes == most:
+                return writes
+            request = flow.resolved(request, self.cluster, memory)
+            memory.seen = flow.observe(request, self.cluster, memory)
+            decision = flow.plan(request, memory.seen)
+            if isinstance(decision, Done):
+                return writes
+            if isinstance(decision, Wait):
+                assert self.cluster.moves(), decision
+                self.cluster.settle()
+                memory.seconds += 1
+                continue
+            assert self.cluster.write(decision.write)
+            flow.note(decision.write, memory)
+            memory.revisions = None
+            writes += 1
+            if decision.is_last:
+                self.cluster.settle()
+                return writes
+        raise AssertionError(decision)
+
+    def previous(self, most=100):
+        return self.run(most, state="rolled_back", to_revision="previous")
+
+    @property
+    def foo(self):
+        return self.cluster.controllers()["foo"]
+
+    @property
+    def version(self):
+        """That of foo, where no update is in progress."""
+        assert not self.foo.is_marked and len(self.cluster.controllers()) == 1
+        return images_of(self.foo.template)["web"].removeprefix("myimage:")
+
+    def update(self, *versions, most=100):
+        for version in versions:
+            self.run(most, image=f"myimage:{version}")
+
+
+@pytest.fixture(params=KINDS)
+def world(request):
+    return World(request.param)
+
+
+def test_it_goes_back_once_however_often_it_runs(world):
+    world.update("v2", "v3")
+    assert world.previous() and world.version == "v2"
+
+    assert [world.previous() for _time in range(3)] == [0, 0, 0] and world.version == "v2"
+
+
+def test_after_another_update_it_means_another_one(world):
+    world.update("v2")
+    world.previous()
+    world.update("v3")
+
+    assert world.previous() and world.version == "v1"
+    world.update("v3", "v4")
+    assert world.previous() and world.version == "v3" and not world.previous()
+
+
+def test_killed_after_any_write_it_goes_on_to_the_same_one(world):
+    world.update("v2")
+    most = World(world.kind)
+    most.update("v2")
+    writes = most.previous()
+    assert writes >= 2
+
+    for killed in range(1, writes):
+        world = World(world.kind)
+        world.update("v2")
+        assert world.previous(killed) == killed
+        again = 0
+        while world.previous(1):  # and after each of those that are left
+            again += 1
+        assert world.version == "v1" and again <= writes + 2, killed
+        assert world.previous() == 0
+
+
+def test_an_update_in_progress_is_undone_and_no_more_than_that(world):
+    world.update("v2")
+    world.update("v3", most=world.middle)
+
+    assert world.previous() and world.version == "v2"
+    assert world.previous() == 0 and world.version == "v2"
+
+
+def test_so_is_one_that_was_rolled_back_before(world):
+    world.update("v2")
+    world.update("v3", most=world.middle)
+    world.run(state="rolled_back")
+
+    assert world.previous() == 0 and world.version == "v2"
+
+
+def test_one_that_was_itself_undone_may_be_asked_for_again(world):
+    """With on_failure=rollback for instance: it has not gone back yet."""
+    world.update("v2")
+    world.previous(world.middle)
+    world.run(state="rolled_back")
+    assert world.version == "v2"
+
+    assert world.previous() and world.version == "v1" and world.previous() == 0
+
+
+def test_a_number_counts_as_an_update(world):
+    world.update("v2", "v3")
+    world.run(state="rolled_back", to_revision=1)
+    assert world.version == "v1"
+
+    assert world.previous() and world.version == "v3" and world.previous() == 0
+
+
+def test_where_there_is_none_that_is_said(world):
+    with pytest.raises(RolloutError, match="it has no previous revision") as error:
+        world.previous()
+    assert "THE-EARLIER-IMAGE" in error.value.next_command
+
+
+def test_what_somebody_else_has_changed_since_is_the_last_update(world):
+    world.update("v2")
+    world.previous()
+    item = world.cluster.items["foo"]
+    record = json.loads(item["metadata"]["annotations"][marks.LAST_ROLLOUT])
+    assert record["request"].startswith("previous/")
+    record["request"] = "previous/of another template"
+    item["metadata"]["annotations"][marks.LAST_ROLLOUT] = json.dumps({**record, "template": "another"})
+
+    assert world.previous() and world.version == "v2"
+
+
+def test_the_wish_is_the_same_whatever_it_leads_to():
+    request = request_from({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
+    resolved = dataclasses.replace(request, to_revision=3, revision=template())
+
+    assert request.is_unresolved and not resolved.is_unresolved and request.fingerprint == resolved.fingerprint == "previous"
+    for each in (request, resolved):
+        assert each.command().endswith("'name=foo state=rolled_back to_revision=previous'")
+    assert resolved.to_go_back().fingerprint != "previous" and not resolved.to_go_back().is_unresolved

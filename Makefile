@@ -77,7 +77,7 @@ test-versions: .venv/ready ## Other versions of ansible-core, of Python and of t
 	@.venv/bin/python tests/run.py versions
 
 .PHONY: test-node
-test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 25 minutes
+test-node: .venv/ready ## Real containers under live traffic; needs root, installs Debian packages: 50 minutes
 	@.venv/bin/python tests/run.py node
 
 .PHONY: bench

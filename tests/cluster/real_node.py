@@ -44,9 +44,16 @@ KERNEL = {
 }
 """What a kubelet would set for the whole machine. The node shows it files with these values, so that it sets nothing."""
 
+USUAL = {"ERRORS": "0.0003"}
+VERSIONS: dict[str, dict[str, str]] = {
+    "v1": {}, "v2": {}, "v3": {},  # these answer all requests, and at once
+    "usual-1": USUAL, "usual-2": USUAL, "errors": {"ERRORS": "0.05"}, "slow": USUAL | {"SLOW_MS": "200"},
+}
+"""The tags of the web server, and how it behaves."""
+
 IMAGES = [
     Image("localhost/pause:1", ["/web", "pause"]),
-    *(Image(f"localhost/web:v{version}", ["/web"], {"VERSION": f"v{version}"}) for version in (1, 2, 3)),
+    *(Image(f"localhost/web:{version}", ["/web"], {"VERSION": version, **how}) for version, how in VERSIONS.items()),
 ]
 """What the node has; there is no way to pull any other one."""
 

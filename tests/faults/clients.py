@@ -126,15 +126,15 @@ Client = Callable[[Json, str, Path], tuple[list[str], dict[str, str]]]
 
 def module(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
     """The module alone, as Ansible starts it: a Python of its own."""
-    environment = _environment(kubeconfig, home) | {"PYTHONPATH": str(ROOT / ".venv/collections")}
     name = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
-    return [sys.executable, "-m", name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], environment
+    return [sys.executable, "-m", name, json.dumps({"ANSIBLE_MODULE_ARGS": params})], {
+        **environment(kubeconfig, home), "PYTHONPATH": str(ROOT / ".venv/collections")}
 
 
 def ansible(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
     """The task as a user types it: the command ansible, its workers, and the module."""
     command = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a", json.dumps(params)]
-    return command, _environment(kubeconfig, home)
+    return command, environment(kubeconfig, home)
 
 
 def kubectl(path: Path) -> Client:
@@ -143,12 +143,12 @@ def kubectl(path: Path) -> Client:
     def client(params: Json, kubeconfig: str, home: Path) -> tuple[list[str], dict[str, str]]:
         command = [str(path), "--kubeconfig", kubeconfig, "--cache-dir", str(home / "kubectl"), "-n", params["namespace"],
                    "rolling-update", params["name"], f"--image={params['image']}", "--update-period=0s", "--poll-interval=100ms"]
-        return command, _environment(kubeconfig, home)
+        return command, environment(kubeconfig, home)
 
     return client
 
 
-def _environment(kubeconfig: str, home: Path) -> dict[str, str]:
+def environment(kubeconfig: str, home: Path) -> dict[str, str]:
     """The user's own settings and cluster stay out of it."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_", "KUBECONFIG"))}
     return kept | {

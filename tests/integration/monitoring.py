@@ -24,6 +24,7 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
+from namespace import eventually
 from workspace import cache, locked
 
 #: A time in which there are some scrapes.
@@ -32,13 +33,6 @@ WINDOW = "1s"
 RATE = 100
 #: Seconds in which a request is answered at most, by buckets.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
-
-CONFIG = """\
-global: {{scrape_interval: 100ms, scrape_timeout: 100ms}}
-scrape_configs:
-  - {{job_name: pods, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}
-"""
-
 
 class Version(t.NamedTuple):
     """How the pods of a version answer."""
@@ -166,44 +160,54 @@ class Prometheus(t.NamedTuple):
     pods: Pods
 
     def ask(self, query: str) -> list[dict[str, t.Any]]:
-        """What it says itself, asked without the collection."""
-        path = f"{self.url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-        with urllib.request.build_opener().open(path, timeout=10) as answer:
-            return json.load(answer)["data"]["result"]
+        """As the function of that name."""
+        return ask(self.url, query)
+
+
+def ask(url: str, query: str) -> list[dict[str, t.Any]]:
+    """What it says itself, asked without the collection; nothing where it does not listen yet."""
+    asked = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    with contextlib.suppress(OSError), urllib.request.build_opener().open(asked, timeout=10) as answer:
+        return json.load(answer)["data"]["result"]
+    return []
 
 
 @contextlib.contextmanager
 def up(binary: str, certificate: str = "", key: str = "", user: str = "", password_hash: str = "") -> t.Iterator[Prometheus]:
     """Run a Prometheus that scrapes what Pods says; with a certificate it speaks TLS, and wants the password (bcrypt)."""
-    with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as folder, serving(Pods()) as pods:
-        Path(folder, "config.yml").write_text(CONFIG.format(port=pods.server_address[1]), encoding="utf-8")
+    web = {"tls_server_config": {"cert_file": certificate, "key_file": key}, "basic_auth_users": {user: password_hash}}
+    with serving(Pods()) as pods:
+        targets = {"static_configs": [{"targets": [f"127.0.0.1:{pods.server_address[1]}"]}]}
+        with running(binary, targets, "100ms", web if certificate else {}) as url:
+            eventually(lambda: certificate or ask(url, "up == 1"), "a scrape", seconds=60)
+            yield Prometheus(url, pods)
+
+
+@contextlib.contextmanager
+def running(binary: str, targets: dict[str, t.Any], interval: str, web: dict[str, t.Any] | None = None) -> t.Iterator[str]:
+    """A Prometheus that scrapes these; its URL as soon as it listens. How it listens is said as in its own file for that."""
+    with tempfile.TemporaryDirectory(prefix="baton-prometheus-") as folder:
+        job = {"job_name": "pods", **targets}
+        config = {"global": {"scrape_interval": interval, "scrape_timeout": interval}, "scrape_configs": [job]}
+        for name, content in (("config.yml", config), ("web.yml", web or {})):
+            Path(folder, name).write_text(json.dumps(content), encoding="utf-8")  # JSON is YAML
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         log = Path(folder, "log")
-        if certificate:
-            web = {"tls_server_config": {"cert_file": certificate, "key_file": key}, "basic_auth_users": {user: password_hash}}
-            Path(folder, "web.yml").write_text(json.dumps(web), encoding="utf-8")
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [binary, f"--config.file={folder}/config.yml", f"--storage.tsdb.path={folder}/data", "--log.level=warn",
-                 f"--web.listen-address=127.0.0.1:{port}", *([f"--web.config.file={folder}/web.yml"] if certificate else [])],
+                 f"--web.listen-address=127.0.0.1:{port}", f"--web.config.file={folder}/web.yml"],
                 stdout=output, stderr=output, env={"PATH": os.environ["PATH"]})
         try:
-            it = Prometheus(f"http{'s' if certificate else ''}://127.0.0.1:{port}", pods)
             end = time.monotonic() + 60
-            while not (_listens(port) if certificate else _has_scraped(it)):
+            while not _listens(port):
                 assert process.poll() is None and time.monotonic() < end, log.read_text(encoding="utf-8")
                 time.sleep(0.1)
-            yield it
+            yield f"http{'s' if web else ''}://127.0.0.1:{port}"
         finally:
             process.kill()
             process.wait()
-
-
-def _has_scraped(it: Prometheus) -> bool:
-    with contextlib.suppress(OSError):
-        return bool(it.ask("up == 1"))
-    return False
 
 
 def _listens(port: int) -> bool:

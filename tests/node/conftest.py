@@ -14,11 +14,13 @@ import record
 from namespace import Namespace
 
 ROOT = Path(__file__).parents[2]
-TEXT = pytest.StashKey[str]()
+TEXTS = pytest.StashKey[dict[record.Page, str]]()
 
 
 def pytest_configure(config):
     config.stash[record.TRAFFIC] = []
+    config.stash[record.CANARIES] = []
+    config.stash[TEXTS] = {}
 
 
 @pytest.fixture(scope="session")
@@ -26,19 +28,20 @@ def cluster(request):
     """The embedded cluster of this checkout with a real node."""
     with embedded.up(embedded.of_this_checkout("node"), with_real_node=True) as cluster:
         yield cluster
-        measured = request.config.stash[record.TRAFFIC]
-        if measured:
-            request.config.stash[TEXT] = "\n".join([*record.table(measured), "", *record.settings(measured, cluster.kubeconfig)])
+        machine = record.machine(cluster.kubeconfig)
+        for page in record.PAGES:
+            if measured := request.config.stash[page.measured]:
+                lines = [*page.table(measured), "", machine, *page.settings(measured)]
+                request.config.stash[TEXTS][page] = "\n".join(lines)
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    """Print the table of the traffic; and write it where that is wished."""
-    text = config.stash.get(TEXT, "")
-    if text:
+    """Print the tables of what was measured; and write them where that is wished."""
+    for page, text in config.stash[TEXTS].items():
         terminalreporter.write_line("")
         terminalreporter.write_line(text)
         if os.environ.get("WRITE_TRAFFIC"):
-            record.write(text)
+            page.write(text)
 
 
 @pytest.fixture

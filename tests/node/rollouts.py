@@ -90,21 +90,21 @@ class Shop:
     def path(self) -> str:
         return f"{self.kind.group}/namespaces/{self.namespace.name}/{self.kind.resource}"
 
-    def open(self) -> str:
+    def open(self, image: str = V1) -> str:
         """Create both; the Service's URL when all pods serve."""
         if self.kind.role:
             self.namespace.allow(role(self.kind.role), self.kind.role)
-        self.namespace._call("POST", self.path, self.manifest(V1))
+        self.namespace._call("POST", self.path, self.manifest(image))
         service = self.namespace.create("services", {
             "metadata": {"name": "foo"}, "spec": {"selector": {"app": "foo"}, "ports": [{"port": 80, "targetPort": 8080}]}})
-        self.until_all_are(V1)
+        self.until_all_are(image)
         return f"http://{service['spec']['clusterIP']}/"
 
     def manifest(self, image: str) -> Json:
         """foo, whose pods the Service takes."""
-        item = manifest(REPLICAS, image)
+        item = manifest(self.kind.pods, image)
         spec = {**item["spec"], **self.kind.spec}
-        if self.kind is DAEMON_SET:
+        if self.kind is DAEMON_SET:  # the node has one
             del spec["replicas"]
         if not self.kind.has_plain_selector:
             spec["selector"] = {"matchLabels": spec["selector"]}

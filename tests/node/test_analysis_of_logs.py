@@ -14,7 +14,7 @@ from namespace import eventually, manifest
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 
 #: A line every 50 ms, of which one of a hundred is an error, or a fifth of them.
-GOOD, BAD = ({"LOG_MS": "50", "ERRORS": errors} for errors in ("1", "20"))
+GOOD, BAD = ({"LOG_MS": "50", "LOG_ERRORS": errors} for errors in ("1", "20"))
 BY_MINUTE, BY_LINE = {"max_increase": 100}, {"per": "line", "max": 0.1, "name": "share"}
 WINDOW = 10
 

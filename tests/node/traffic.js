@@ -1,8 +1,9 @@
 // GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 // SPDX-License-Identifier: GPL-3.0-or-later
 
-// Requests at a constant rate, whatever the answers: one line each with the time, the version that answered, what went wrong.
-// POST, because Go's client would quietly send a GET again when a kept connection breaks. k6 itself repeats nothing.
+// Requests at a constant rate, whatever the answers: one line each with the time, the version that answered (if only with an
+// error), what went wrong. POST, because Go's client would quietly send a GET again when a kept connection breaks. k6 itself
+// repeats nothing.
 import http from "k6/http";
 
 export const options = {
@@ -12,7 +13,7 @@ export const options = {
     traffic: {
       executor: "constant-arrival-rate",
       rate: Number(__ENV.RATE),
-      duration: "30m",
+      duration: "2h",
       preAllocatedVUs: 20, // with kept connections so many of these
       maxVUs: 2000,
     },
@@ -23,5 +24,5 @@ export default function () {
   const sent = Date.now();
   const answer = http.post(__ENV.URL, null, { timeout: __ENV.TIMEOUT, redirects: 0 });
   const failure = answer.error || (answer.status === 200 ? "" : `status ${answer.status}`);
-  console.log(JSON.stringify([sent, failure ? "" : answer.body, failure]));
+  console.log(JSON.stringify([sent, answer.body || "", failure]));
 }

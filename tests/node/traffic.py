@@ -23,7 +23,7 @@ from namespace import eventually
 SCRIPT = Path(__file__).parent / "traffic.js"
 
 RATE = 200
-"""Requests per second on new connections, and as many on kept ones."""
+"""Requests per second on new connections, and as many on kept ones, unless a test wants others."""
 
 TIMEOUT = 3.0
 """Seconds until a request has failed. A packet that was lost is sent again after one."""
@@ -32,6 +32,7 @@ SETTLE = 1.5
 """Seconds until kube-proxy, which writes its rules at most once a second, has heard of a pod's end."""
 
 CONNECTIONS = ("new", "kept")
+RATES = dict.fromkeys(CONNECTIONS, RATE)
 
 
 class Answer(t.NamedTuple):
@@ -41,7 +42,7 @@ class Answer(t.NamedTuple):
     sent: float
     #: "new" or "kept".
     connection: str
-    #: "" if it has failed.
+    #: "" if there was no answer; what a version answers with an error has failed as well.
     version: str
     #: "" if it was answered.
     failure: str
@@ -50,16 +51,17 @@ class Answer(t.NamedTuple):
 class Traffic:
     """Requests to a URL from the block's begin to its end (a context manager)."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, rates: t.Mapping[str, int] = RATES) -> None:
         self._url = url
+        self._rates = rates
         #: Those sent in the block, in their order; complete when it has ended.
         self.answers: list[Answer] = []
 
     def __enter__(self) -> Traffic:
         self._folder = tempfile.TemporaryDirectory(prefix="baton-traffic-")
-        self._processes = [self._start(each) for each in CONNECTIONS]
+        self._processes = [self._start(each) for each in self._rates]
         try:
-            for each in CONNECTIONS:
+            for each in self._rates:
                 eventually(self._log(each).exists, f"k6 ({each})", seconds=60)
                 eventually(self._log(each).read_text, f"an answer to k6 ({each})", seconds=60)
         except BaseException:
@@ -73,7 +75,7 @@ class Traffic:
         try:
             time.sleep(TIMEOUT + 1)  # all that was sent before is answered or has failed by now
             assert all(process.poll() is None for process in self._processes), "k6 has ended by itself"
-            answers = [answer for connection in CONNECTIONS for answer in self._read(connection)]
+            answers = [answer for connection in self._rates for answer in self._read(connection)]
         finally:
             self._end()
         self.answers = sorted(each for each in answers if self.began <= each.sent < ended)
@@ -89,7 +91,7 @@ class Traffic:
         return [each for each in self.answers if each.failure]
 
     def _start(self, connection: str) -> subprocess.Popen[bytes]:
-        settings = {"URL": self._url, "RATE": str(RATE), "TIMEOUT": f"{TIMEOUT:g}s", "CONNECTIONS": connection}
+        settings = {"URL": self._url, "RATE": str(self._rates[connection]), "TIMEOUT": f"{TIMEOUT:g}s", "CONNECTIONS": connection}
         options = ["--quiet", "--no-usage-report", "--no-color", "--address=", "--summary-mode=disabled", "--log-format=raw",
                    f"--console-output={self._log(connection)}", *(f"--env={key}={value}" for key, value in settings.items())]
         return subprocess.Popen(

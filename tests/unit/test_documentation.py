@@ -1,11 +1,13 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every error in the code stands in docs/errors.md in its own words, every row of planner and handover in docs/how-it-works.md."""
+"""Every error in the code stands in docs/errors.md in its own words, every row of planner and handover in docs/how-it-works.md, and
+the chances in docs/analysis.md are right."""
 
 from __future__ import annotations
 
 import ast
+import math
 import re
 from pathlib import Path
 
@@ -86,3 +88,20 @@ def test_each_line_of_the_comparison_names_the_tests_that_run_it():
 
 def test_the_messages_are_found():
     assert len(list(messages())) > 70
+
+
+def test_how_likely_a_sample_misleads_is_what_is_documented():
+    """Of a version with so many errors, with 1% allowed; each counted out."""
+    page = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
+    slow, usual = (sum(math.comb(600, each) * share**each * (1 - share)**(600 - each) for each in those)
+                   for share, those in ((0.2, range(61)), (0.045, range(61, 601))))
+    assert f"passes with a probability of {slow:.0e}, one in which 4.5% are fails with {usual:.0e}" in page.replace("\n", " ")
+    rows = re.findall(r"^ +\| ([\d,]+) \| \d+ ± [\d.]+ \| (\d+) \| (\S+) \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for samples, allowed, *told in rows:
+        count, most = int(samples.replace(",", "")), int(allowed)
+        assert most == count // 100
+        chances = [[math.comb(count, failed) * share**failed * (1 - share)**(count - failed) for failed in range(count + 1)]
+                   for share in (0.05, 0.0003, 0.001)]
+        misled = [sum(chances[0][:most + 1]), *(sum(each[most + 1:]) for each in chances[1:])]
+        assert told == [f"{chance:.0e}" for chance in misled], samples

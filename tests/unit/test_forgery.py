@@ -75,7 +75,8 @@ READERS = [name for path in sorted(ROOMS.rglob("*.py")) if (name := str(path.rel
 #: What is no field of an object of others: JSON of a patch or of an answer, and what is our own while the task runs.
 NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",
               "generateName", "resourceVersion", "generation", "metadata", "spec", "status", "annotations", "labels", "namespace",
-              "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers", "pods"}
+              "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers", "pods",
+              "gitVersion"}
 #: Functions of model/fields that read a field, by whatever name they are imported.
 _READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text", "_number"}
 

@@ -113,6 +113,10 @@ class Model(t.Protocol):
         """Whether the times in managedFields can be gone by."""
         return True
 
+    def beside(self, work: t.Callable[[], Anything]) -> concurrent.futures.Future[Anything] | None:
+        """Nothing takes any time."""
+        return None
+
     def write(self, write: Write) -> bool:
         """Carry out a write; False when what it assumes does not hold."""
 

@@ -82,7 +82,8 @@ def look_around(flow: Flow, request: Request, gateway: Gateway, memory: Memory, 
 
     asked = {**(_ask_for(gateway, *CHANGING) if "budgets" not in asked else {}), **asked}
     found: dict[str, list[Json] | None] = {field: tell() for field, tell in asked.items()}
-    memory.budgets, memory.autoscalers = found["budgets"], found["autoscalers"]
+    for field in CHANGING:
+        setattr(memory, field, found[field])
     found.pop("refusal", None)
     if "revisions" in found:
         memory.revisions = found.pop("revisions")

@@ -7,14 +7,18 @@
 // On SIGTERM it goes on for DRAIN_MS, since it takes a moment until nobody is sent here any more, tells clients that keep
 // their connection to open another one, and then finishes what is open. With DRAIN_MS=0 it drops everything at once.
 //
-// With LOG_MS it logs a line each time that has passed, and of a hundred lines as many errors as ERRORS says.
+// With LOG_MS it logs a line each time that has passed, and of a hundred lines as many errors as LOG_ERRORS says.
 //
 // With DATA, the name of a file, each start adds a line with the version to it, and /data answers with all of them.
+//
+// /metrics tells Prometheus of its answers. With ERRORS, a share such as 0.05, it answers so many with 500; with SLOW_MS, each
+// takes as long.
 package main
 
 import (
 	"context"
 	"fmt"
+	"math/rand"
 	"net/http"
 	"os"
 	"os/signal"
@@ -87,15 +91,23 @@ func serve(version string) error {
 }
 
 func handler(version string, draining *atomic.Bool) http.Handler {
-	answers := http.NewServeMux()
+	answers, counted, slow := http.NewServeMux(), newCounters(), milliseconds("SLOW_MS")
+	errors, _ := strconv.ParseFloat(os.Getenv("ERRORS"), 64)
 	answers.HandleFunc("/", func(response http.ResponseWriter, request *http.Request) {
+		began, status := time.Now(), http.StatusOK
 		milliseconds, _ := strconv.Atoi(request.URL.Query().Get("ms"))
-		time.Sleep(time.Duration(milliseconds) * time.Millisecond)
+		time.Sleep(time.Duration(milliseconds)*time.Millisecond + slow)
 		if draining.Load() {
 			response.Header().Set("Connection", "close")
 		}
+		if rand.Float64() < errors {
+			status = http.StatusInternalServerError
+		}
+		response.WriteHeader(status)
 		fmt.Fprint(response, version)
+		counted.add(status, time.Since(began))
 	})
+	answers.Handle("/metrics", counted)
 	answers.HandleFunc("/data", func(response http.ResponseWriter, request *http.Request) {
 		http.ServeFile(response, request, os.Getenv("DATA"))
 	})
@@ -108,7 +120,7 @@ func handler(version string, draining *atomic.Bool) http.Handler {
 }
 
 func chat(version string, every time.Duration) {
-	errors, _ := strconv.Atoi(os.Getenv("ERRORS"))
+	errors, _ := strconv.Atoi(os.Getenv("LOG_ERRORS"))
 	for number := 0; ; number++ {
 		if number*errors%100 < errors {
 			fmt.Println("\x1b[31mERROR\x1b[0m: no connection to database db.example:5432, password=s3cret")

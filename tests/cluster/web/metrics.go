@@ -1,0 +1,56 @@
+// GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+// SPDX-License-Identifier: GPL-3.0-or-later
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// The upper bounds of the buckets that durations are counted in, in seconds.
+var bounds = []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}
+
+// What has been answered so far. Of each code there is a number from the beginning: Prometheus does not see what a counter has
+// when it first appears.
+type counters struct {
+	sync.Mutex
+	codes   map[int]int
+	buckets []int
+	count   int
+	seconds float64
+}
+
+func newCounters() *counters {
+	return &counters{codes: map[int]int{http.StatusOK: 0, http.StatusInternalServerError: 0}, buckets: make([]int, len(bounds))}
+}
+
+func (all *counters) add(code int, took time.Duration) {
+	all.Lock()
+	defer all.Unlock()
+	all.codes[code]++
+	all.count++
+	all.seconds += took.Seconds()
+	for number, bound := range bounds {
+		if took.Seconds() <= bound {
+			all.buckets[number]++
+		}
+	}
+}
+
+func (all *counters) ServeHTTP(response http.ResponseWriter, _ *http.Request) {
+	all.Lock()
+	defer all.Unlock()
+	response.Header().Set("Content-Type", "text/plain; version=0.0.4")
+	for code, count := range all.codes {
+		fmt.Fprintf(response, "http_requests_total{code=\"%d\"} %d\n", code, count)
+	}
+	for number, bound := range bounds {
+		fmt.Fprintf(response, "http_request_duration_seconds_bucket{le=\"%g\"} %d\n", bound, all.buckets[number])
+	}
+	fmt.Fprintf(response, "http_request_duration_seconds_bucket{le=\"+Inf\"} %d\n", all.count)
+	fmt.Fprintf(response, "http_request_duration_seconds_sum %g\n", all.seconds)
+	fmt.Fprintf(response, "http_request_duration_seconds_count %d\n", all.count)
+}

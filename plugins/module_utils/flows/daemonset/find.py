@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import typing as t
 
 from ...model import marks
@@ -81,12 +82,12 @@ class DaemonSetObserved(RevisionsObserved):
         it = self.its
         return bool(it and it.is_observed and it.is_replaced_by_server and it.updated < it.current)
 
-    @property
+    @functools.cached_property  # templates are compared, and it is asked for time and again
     def present(self) -> Revision | None:
         it = self.its
         return next((each for each in self.history if it and same_template(each.template, it.template, it.kind.server_label)), None)
 
-    @property
+    @functools.cached_property
     def before(self) -> Revision | None:
         """The last one, if the record agrees; else the one of the two that pods have (see contested)."""
         others = self.others

@@ -257,6 +257,10 @@ class History(RuleBasedStateMachine):
         if self.kind == "DaemonSet" and "add max_surge=1" in ended.message:  # a budget lets none of its pods be missing
             surging = {option: value for option, value in params.items() if option != "max_unavailable"}
             return self._run({**surging, "max_surge": 1}, None)
+        if self.kind == "StatefulSet" and "allows none of its" in ended.message:  # of each of its pods the old one goes first
+            self.budget = {"maxUnavailable": 1}
+            self.world.budget(self.budget)
+            return self._run(params, None)
         if "is not certain" not in ended.message:
             return ended
         told = re.search(r"scale \S+ (\S+) --replicas=(\d+)", ended.message)

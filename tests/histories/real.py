@@ -126,8 +126,12 @@ class RealWorld:
             self.namespace._call("PATCH", path, self._manifest(kind, replicas), "application/apply-patch+yaml")
 
     def budget(self, spec: Json) -> None:
-        self.namespace._call("POST", BUDGETS.format(self.namespace.name), {
-            "metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
+        path = BUDGETS.format(self.namespace.name)
+        if self.namespace._call("GET", path)["items"]:
+            other = {"spec": {"minAvailable": None, "maxUnavailable": None, **spec}}
+            self.namespace._call("PATCH", f"{path}/budget", other, "application/merge-patch+json")
+            return
+        self.namespace._call("POST", path, {"metadata": {"name": "budget"}, "spec": {"selector": {}, **spec}})
 
     def restart_controller_manager(self) -> None:
         if isinstance(self._cluster, embedded.Cluster):  # and not one that KUBECONFIG names

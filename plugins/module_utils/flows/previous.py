@@ -41,14 +41,18 @@ def wanted(request: Request, it: Controller, history: t.Sequence[Revision]) -> R
     return None if _is_undone(it) else newest_other(request, it, history)
 
 
-def number(request: Request, it: Controller, history: t.Sequence[Revision], record: Rollout | None, *,
+def number(request: Request, it: Controller, history: t.Sequence[Revision], record: Rollout | None, former: t.Collection[int], *,
            in_progress: bool) -> int | None:
     """The same as a number, whatever is in progress, where the server's own controller has the history and a record says what is.
 
-    None where there is only something to undo, or nothing to do. Raises RolloutError.
+    None where there is only something to undo, or nothing to do. former: numbers that the present template had. Raises RolloutError.
     """
-    if record and record.request == PREVIOUS:
-        return newest_other(request, it, history).number if record.is_back else record.to_revision
+    if record and not in_progress and record.after != it.images:
+        record = None  # its client was killed, the server has ended it, and somebody has updated it since
+    if record and record.request == PREVIOUS and record.to_revision is not None:
+        # Where it has come back and is not the present one any more, its number says nothing; it is the newest but the present one.
+        is_known = record.to_revision in former or any(each.number == record.to_revision for each in history)
+        return record.to_revision if is_known and not record.is_back else newest_other(request, it, history).number
     if record or in_progress:
         return None
     found = wanted(request, it, history)

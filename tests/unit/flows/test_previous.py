@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 
@@ -47,6 +48,7 @@ class World:
             by_revisions = {"StatefulSet": SimulatedStatefulSets, "DaemonSet": SimulatedDaemonSets}
             self.cluster = by_revisions[kind]([item]) if kind in by_revisions else SimulatedDeployments([item], [])
         self.cluster.settle()
+        self.cluster.dry_run = lambda write: {"spec": {"template": write.operations[0]["value"]}}
         #: After so many writes, an update is in progress, and far from its end.
         self.middle = 1 if kind in SPECS else 4
 
@@ -92,6 +94,13 @@ class World:
     def update(self, *versions, most=100):
         for version in versions:
             self.run(most, image=f"myimage:{version}")
+
+    def update_by_hand(self, version):
+        """As kubectl does, which leaves the record as it is."""
+        item = copy.deepcopy(self.cluster.items["foo"])
+        item["spec"]["template"]["spec"]["containers"][0]["image"] = f"myimage:{version}"
+        item["metadata"]["generation"] += 1
+        self.cluster.items["foo"] = item
 
 
 @pytest.fixture(params=KINDS)
@@ -184,6 +193,37 @@ def test_what_somebody_else_has_changed_since_is_the_last_update(world):
     item["metadata"]["annotations"][marks.LAST_ROLLOUT] = json.dumps({**record, "template": "another"})
 
     assert world.previous() and world.version == "v2"
+
+
+@pytest.mark.parametrize("kind", tuple(SPECS))
+@pytest.mark.parametrize("moves", range(5))
+def test_what_somebody_else_has_begun_is_undone_once(kind, moves):
+    world = World(kind)
+    world.update("v2")
+    world.update_by_hand("v3")
+    for _move in range(moves):
+        world.cluster.make(world.cluster.moves()[0])
+
+    assert world.previous() and world.version == "v2"
+    assert world.previous() == 0 and world.version == "v2"
+
+
+@pytest.mark.parametrize("kind", tuple(SPECS))
+@pytest.mark.parametrize("killed, back_to", [
+    (lambda world: world.update("v3", most=1), "v3"),
+    (lambda world: world.previous(1), "v1"),
+    (lambda world: (world.update("v3", most=1), world.cluster.settle(), world.run(1, state="rolled_back")), "v2"),
+], ids=["updating", "to the previous one", "rolling back"])
+def test_what_a_killed_client_had_begun_is_not_the_last_where_somebody_has_updated_it_since(kind, killed, back_to):
+    world = World(kind)
+    world.update("v2")
+    killed(world)
+    world.cluster.settle()  # the server has done the rest
+    world.update_by_hand("v5")
+    world.cluster.settle()
+
+    assert world.previous() and world.version == back_to
+    assert world.previous() == 0
 
 
 def test_the_wish_is_the_same_whatever_it_leads_to():

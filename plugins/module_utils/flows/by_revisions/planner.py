@@ -143,7 +143,9 @@ class Turn:
         has_it = same_template(primary.template, wanted, request.label_key)
         pace = self.pace(is_under_way=has_it)
         is_back, images = outcome == Rollout.ROLLING_BACK, images_of(wanted)
-        fingerprint = seen.record.request if is_back and seen.record else request.fingerprint
+        # What somebody else has begun without a record, and this task undoes, is no update to `previous`.
+        undone = request.to_go_back().fingerprint if is_back else request.fingerprint
+        fingerprint = seen.record.request if is_back and seen.record else undone
         if step := self.first(usual, has_it=has_it, fingerprint=fingerprint):
             return step
         left = self.left(wanted, has_it=has_it, is_back=is_back)
@@ -225,7 +227,9 @@ def resolved(request: Request, primary: ByRevisions, seen: RevisionsObserved) ->
     """
     history = seen.history
     if request.is_previous:
-        number = previous.number(request, primary, history, seen.record, in_progress=seen.in_progress)
+        record = seen.record
+        present = {record.to_revision} if record and record.to_revision and record.template == recorded.digest(primary) else set()
+        number = previous.number(request, primary, history, record, present, in_progress=seen.in_progress)
         if number is None:
             return request
         request = dataclasses.replace(request, to_revision=number)

@@ -60,13 +60,13 @@ def resolved(request: Request, seen: DeploymentObserved) -> Request:
     Raises RolloutError where there is no such revision. A template that is in use again has a new number; for the present one, its
     earlier numbers count too.
     """
+    former = marks.former_revisions(seen.successor.annotations) if seen.successor else frozenset()
     if request.is_previous:
         primary = t.cast(Deployment, seen.primary)
-        number = previous.number(request, primary, seen.history, seen.record, in_progress=seen.in_progress)
+        number = previous.number(request, primary, seen.history, seen.record, former, in_progress=seen.in_progress)
         if number is None:
             return request
         request = dataclasses.replace(request, to_revision=number)
-    former = marks.former_revisions(seen.successor.annotations) if seen.successor else ()
     present = revision_of(seen.successor) if seen.successor and request.to_revision in former else request.to_revision
     # | yes | any | to_revision, and there is no such one | error, which ones there are |
     there = next((it for it in seen.history if it.number == present), None)

@@ -49,10 +49,10 @@ def number(request: Request, it: Controller, history: t.Sequence[Revision], reco
     """
     if record and not in_progress and record.after != it.images:
         record = None  # its client was killed, the server has ended it, and somebody has updated it since
-    if record and record.request == PREVIOUS and record.to_revision is not None:
+    if record and record.request == PREVIOUS:
         # Where it has come back and is not the present one any more, its number says nothing; it is the newest but the present one.
-        is_known = record.to_revision in former or any(each.number == record.to_revision for each in history)
-        return record.to_revision if is_known and not record.is_back else newest_other(request, it, history).number
+        is_lost = record.to_revision not in (None, *former, *(each.number for each in history))
+        return newest_other(request, it, history).number if record.is_back or is_lost else record.to_revision
     if record or in_progress:
         return None
     found = wanted(request, it, history)

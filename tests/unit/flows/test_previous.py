@@ -169,6 +169,28 @@ def test_one_that_was_itself_undone_may_be_asked_for_again(world):
     assert world.previous() and world.version == "v1" and world.previous() == 0
 
 
+def test_one_that_is_being_undone_is_gone_on_with(world):
+    world.update("v2")
+    world.previous(world.middle)
+    world.run(1, state="rolled_back")
+
+    assert world.previous() and world.version == "v1" and world.previous() == 0
+
+
+def test_pods_that_are_stuck_on_a_template_that_was_put_back_by_hand_are_the_last_update():
+    """Kubernetes issue 67250: no status says that there is one."""
+    world = World("StatefulSet")
+    world.update("v2")
+    world.cluster.broken = frozenset({"myimage:v3"})
+    for version in ("v3", "v2"):
+        world.update_by_hand(version)
+        world.cluster.settle()
+    assert not all(pod.ready for pod in world.cluster.pods("foo"))
+
+    assert world.previous() and world.version == "v2" and all(pod.ready for pod in world.cluster.pods("foo"))
+    assert world.previous() == 0 and world.version == "v2"
+
+
 def test_a_number_counts_as_an_update(world):
     world.update("v2", "v3")
     world.run(state="rolled_back", to_revision=1)

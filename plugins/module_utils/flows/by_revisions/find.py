@@ -42,6 +42,11 @@ class RevisionsObserved(Observed):
         raise NotImplementedError
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether pods have to be helped back to the present template, though nothing says that there was an update."""
+        return False
+
+    @property
     def present(self) -> Revision | None:
         """What has its present template."""
         raise NotImplementedError

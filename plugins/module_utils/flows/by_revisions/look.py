@@ -75,7 +75,10 @@ class RevisionsFlow(Flow):
         revisions = self._revisions(primary, cluster, memory)
         if revisions is None:
             raise refusals.unreadable_history(request)
-        return resolved(request, t.cast(ByRevisions, primary), self.find_in(primary, revisions))
+        seen = _with_record(self.find_in(primary, revisions), cluster)
+        if request.is_previous and not (seen.record or seen.in_progress):
+            seen = self.with_pods(request, seen, cluster, memory)  # which may be all that tells of an update
+        return resolved(request, t.cast(ByRevisions, primary), seen)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
         seen = self.find(request, cluster)

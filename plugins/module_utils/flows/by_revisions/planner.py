@@ -59,11 +59,6 @@ class Turn:
         return None
 
     @property
-    def is_stuck(self) -> bool:
-        """Whether pods have to be helped back to the present template, though nothing says that there was an update."""
-        return False
-
-    @property
     def left_as_it_is(self) -> str:
         """What the update has changed and must not be restored, because nothing but an annotation says what it was; or ""."""
         return ""
@@ -121,7 +116,7 @@ class Turn:
         if record and record.is_back:
             return self._go_on(record) or self._end(record)
         # | yes | - | pods that are not ready have another template than the present one | the record: it is put back already |
-        if record is None and self.is_stuck:
+        if record is None and seen.is_stuck:
             return self._begin(primary.template, Rollout.ROLLING_BACK)
         # | yes | updating, or - | an update has begun, by whoever it was | the previous template, the previous pace |
         # A client that was killed has left the rest to the server, which may be done: its update can be undone still.
@@ -229,7 +224,7 @@ def resolved(request: Request, primary: ByRevisions, seen: RevisionsObserved) ->
     if request.is_previous:
         record = seen.record
         present = {record.to_revision} if record and record.to_revision and record.template == recorded.digest(primary) else set()
-        number = previous.number(request, primary, history, record, present, in_progress=seen.in_progress)
+        number = previous.number(request, primary, history, record, present, in_progress=seen.in_progress or seen.is_stuck)
         if number is None:
             return request
         request = dataclasses.replace(request, to_revision=number)

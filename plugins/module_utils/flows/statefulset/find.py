@@ -97,6 +97,11 @@ class StatefulSetObserved(RevisionsObserved):
         return tuple(pod for pod in self.troubled
                      if it.is_observed and not pod.is_ready and not pod.is_going and pod.revision not in ("", it.update_revision))
 
+    @property
+    def is_stuck(self) -> bool:
+        """With OnDelete, the pods may have any other template."""
+        return bool(not self.is_rolling and self.stuck and self.its and self.its.is_replaced_by_server)
+
 
 def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> StatefulSetObserved:
     """revisions are ControllerRevisions, those of other controllers among them."""

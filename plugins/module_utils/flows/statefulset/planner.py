@@ -85,11 +85,6 @@ class _Turn(Turn):
         is_there = primary.is_settled and primary.updated >= new
         return self.end_at(record, primary.updated, primary.replicas) if is_there else self.progress()
 
-    @property
-    def is_stuck(self) -> bool:
-        """With OnDelete, the pods may have any other template."""
-        return bool(not self.seen.is_rolling and self.seen.stuck and self.primary.is_replaced_by_server)
-
     def _replace_stuck(self) -> Decision | None:
         """Delete a pod that the server waits for, if no other one is missing: by its uid, and only as it was seen, not ready.
 

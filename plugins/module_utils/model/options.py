@@ -89,7 +89,7 @@ def request_from(params: Json) -> Request:
     _refuse_contradictions(state, kind, given)
     name = _name("name", given.get("name", ""))
     definition = _definition(given, kind)
-    is_previous = given.get("to_revision") == PREVIOUS
+    is_previous = str(given.get("to_revision")).strip() == PREVIOUS
     if is_previous:
         del given["to_revision"]
     request = Request(

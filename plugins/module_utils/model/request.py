@@ -114,6 +114,10 @@ class Request:
         """Whether the template of to_revision is still to be looked up."""
         return self.undoes and (self.to_revision is not None or self.is_previous)
 
+    def to_be_resolved(self) -> Request:
+        """The same task, whose revision is looked up anew."""
+        return dataclasses.replace(self, to_revision=None if self.is_previous else self.to_revision, revision=None)
+
     @property
     def asks_the_server(self) -> bool:
         """Whether only the API server can tell what the wanted template looks like when stored (by a dry run)."""

@@ -147,7 +147,7 @@ class _Run:
             self.lease.take()
             asked |= beginning.ask_meanwhile(self.flow, self.request, self.gateway, seen)
             self.look_again(seen)
-            self.start = self.memory.revisions = None  # whoever held it may have changed everything
+            self.request, self.start, self.memory.revisions = self.request.to_be_resolved(), None, None  # all may have changed
         for warning in beginning.look_around(self.flow, self.request, self.gateway, self.memory, seen, asked):
             self.chronicle.say(f"warning: {warning}")
         self.memory.has_begun = True

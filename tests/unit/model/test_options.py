@@ -333,9 +333,9 @@ def test_what_the_pods_were_to_look_like_is_no_matter_on_the_way_back(still_ther
 
 def test_a_revision_is_a_number_or_the_previous_one():
     back = {"name": "foo", "state": "rolled_back"}
-    read = [request_from({**back, "to_revision": value}) for value in (3, "3", " 3 ", "previous", "")]
+    read = [request_from({**back, "to_revision": value}) for value in (3, "3", " 3 ", "previous", " previous\n", "")]
 
-    assert [(it.to_revision, it.is_previous) for it in read] == [(3, False)] * 3 + [(None, True), (None, False)]
+    assert [(it.to_revision, it.is_previous) for it in read] == [(3, False)] * 3 + [(None, True)] * 2 + [(None, False)]
 
 
 @pytest.mark.parametrize("given, seconds", [

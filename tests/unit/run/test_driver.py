@@ -687,3 +687,18 @@ def test_the_lease_is_looked_at_before_the_autoscaler_is_restored():
     cluster.write = write
 
     assert cluster.refusal().what == "denied by a policy" and cluster.scaler["spec"]["behavior"]
+
+
+def test_what_the_previous_revision_is_the_holder_of_the_lease_knows():
+    """Another task may have updated it while this one has waited for the Lease."""
+    cluster = Cluster(rc())
+    cluster.revisions = cluster.cluster.revisions
+    cluster.run()
+    v3 = dataclasses.replace(UPDATE, images={"": "myimage:v3"}, lock=False)
+    waits = [lambda: cluster.run(v3)]
+    give = cluster.put_lease
+    cluster.put_lease = lambda lease: (waits and waits.pop()(), give(lease))[1]
+
+    cluster.run(dataclasses.replace(UPDATE, images={}, state=State.ROLLED_BACK, is_previous=True))
+
+    assert not waits and cluster.controllers()["foo"].images == {"web": "myimage:v2"}

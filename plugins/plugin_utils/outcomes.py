@@ -103,7 +103,7 @@ class Approval:
     def deadline(self) -> float:
         """What stands on the cluster somebody may have written: no later than if the update had begun with the wait."""
         since = [seconds(each.get("since")) for each in Summary.of(self.result, self.name).rollouts.values()]
-        return min([self.seen, *(each for each in since if each is not None)]) + self.within
+        return max(0.0, min([self.seen, *(each for each in since if each is not None)]) + self.within)
 
     @property
     def outcome(self) -> str:

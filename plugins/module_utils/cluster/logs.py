@@ -80,13 +80,17 @@ class Logs:
         path = f"{self._path}/{quoted(log.pod)}/log?{query}"
         why = ""
         for pause in (*BACKOFF, 0):
-            generation = self._http.connection.generation
+            generation, began = self._http.connection.generation, time.monotonic()
             try:
                 status, _headers, data = self._http.once("GET", path, accept="*/*", most=2 * limit, seconds=TIMEOUT)
             except TooLarge as error:
                 raise _Unknown(_unread(log, error.what)) from error
             except Unreachable as error:
-                raise _Unknown(_unread(log, str(error))) from error
+                why = str(error)
+                if time.monotonic() - began > TIMEOUT / 2 or self._stop():
+                    break  # who does not answer once is not waited for again
+                time.sleep(pause)
+                continue
             if status == 200:
                 return lines_of(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
@@ -95,7 +99,7 @@ class Logs:
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            why = refused.reason
+            why = refused.reason if refused.details else f"status {status}"  # what is no Status may be a part of the log
             if status == 401:
                 self._http.connection.renew(generation)
             elif status not in RETRIED:

@@ -287,6 +287,12 @@ def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
     assert Approval(result, "shop", None, within=100, seen=70, now=90).deadline == 170
 
 
+def test_a_time_that_has_no_end_is_over():
+    result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}}
+
+    assert Approval(result, "shop", None, within=100, seen=70, now=90).as_json()["deadline"] == "1970-01-01T00:00:00Z"
+
+
 def test_of_several_all_have_to_be_approved():
     both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"}, updated("c"))
 

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 import urllib.parse
 
@@ -133,6 +136,31 @@ def test_a_pattern_that_takes_for_ever_is_ended(room, api, monkeypatch):
         room.read(ErrorLines("(a+)+$x", Per.LINE, ()), ["foo-a"])
 
     assert error.value.what == "the pattern takes more than 0.5 s for 1 lines" and time.monotonic() - began < 5
+
+
+def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
+    program = [sys.executable, "-I", "-S", "-c", logs._MATCH, "0.5"]
+
+    found = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True, timeout=10, check=False)
+
+    assert found.returncode == -signal.SIGALRM
+
+
+def test_what_is_typed_to_end_the_task_does_not_end_its_process(room, api, monkeypatch):
+    monkeypatch.setattr(logs, "_MATCH", "import os, sys; sys.stdin.read(); sys.stdout.write(str(int(os.getpgrp() == os.getpid())))")
+    api.answers += [pod(), log("a line")]
+
+    assert room.read(WISH, ["foo-a"])[0].value == 1, "it is not in the terminal's group of processes"
+
+
+def test_a_machine_that_cannot_begin_a_process(room, api, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    api.answers += [pod(), log(SECRET)]
+
+    with pytest.raises(RolloutError) as error:
+        room.read(WISH, ["foo-a"])
+
+    assert "/nowhere/python" in error.value.why and SECRET not in str(error.value.as_result())
 
 
 def test_a_pattern_that_its_process_cannot_bear(room, api, monkeypatch):

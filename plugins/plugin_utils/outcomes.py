@@ -103,7 +103,7 @@ class Approval:
     def deadline(self) -> float:
         """What stands on the cluster somebody may have written: no later than if the update had begun with the wait."""
         since = [seconds(each.get("since")) for each in Summary.of(self.result, self.name).rollouts.values()]
-        return min([self.seen, *(each for each in since if each is not None)]) + self.within
+        return max(0.0, min([self.seen, *(each for each in since if each is not None)]) + self.within)
 
     @property
     def outcome(self) -> str:
@@ -130,7 +130,11 @@ class Approval:
         there = self._there
 
         def at_present(result: Json, name: str) -> Json:
-            return result | ({"rollout": mapping(result, "rollout") | there[name]} if name in there else {})
+            paused, now = mapping(result, "rollout"), there.get(name, {})
+            if self.rollouts is None or text(paused, "phase") not in IN_PROGRESS:
+                return result
+            # What is gone, or leads elsewhere, is somebody else's, and not for the role to roll back.
+            return result | {"rollout": paused | now} | ({} if now and _is_the_same(paused, now) else {"skipped": True})
 
         if "results" in self.result:
             return self.result | {"results": [at_present(each, text(each, "name")) for each in objects(self.result, "results")]}
@@ -143,12 +147,22 @@ class Approval:
 
 def _answered(paused: Json, now: Json) -> str:
     """What has become of one that was paused. That it has ended well is told by its images, not by what is written of it."""
+    if not now or not _is_the_same(paused, now):
+        return "denied"
     phase, direction = text(now, "phase"), text(now, "direction")
     if phase == "complete":
-        return "approved" if mapping(now, "controller", "images") == mapping(paused, "next", "images") else "denied"
-    if not phase:  # it is not there any more
-        return "denied"
+        return "approved" if _leads_to(now) == _leads_to(paused) else "denied"
     return "waiting" if phase == "paused" or direction != "forward" else "approved"
+
+
+def _is_the_same(paused: Json, now: Json) -> bool:
+    """Whether no other update has begun since: another client may go back, and then to something else, between two looks."""
+    return text(now, "direction") != "forward" or _leads_to(now) == _leads_to(paused)
+
+
+def _leads_to(rollout: Json) -> Json:
+    """The images that there are when it has ended."""
+    return mapping(rollout, "next", "images") or mapping(rollout, "controller", "images")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,15 +186,31 @@ class Failure:
     result: Json = dataclasses.field(default_factory=dict)
     #: The result of the role's own rollback, {} where there was none.
     rollback: Json = dataclasses.field(default_factory=dict)
+    #: Of an Approval that was late, and could not be rolled back: what there is of it after that.
+    answer: str = ""
 
     @property
     def outcome(self) -> str:
-        """rolled_back; stopped, where the update is left half-way; failed, where nothing was begun, or it is at its end."""
+        """rolled_back; stopped, where the update is left half-way, or to somebody else; failed, where nothing was begun, or it is
+        at its end.
+        """
         if self._is_rolled_back:
             return "rolled_back"
+        if self._is_approved:
+            return "stopped"
         if self.rollback or self.what not in ("check", "update"):
             return "failed"
-        return "stopped" if self.what == "check" or self.result.get("changed") else "failed"
+        return "stopped" if (self._is_left if self.what == "check" else self.result.get("changed")) else "failed"
+
+    @property
+    def _is_approved(self) -> bool:
+        """Somebody has gone on between the last look and the rollback, which was refused for that."""
+        return bool(self.rollback.get("failed")) and self.answer == "approved"
+
+    @property
+    def _is_left(self) -> bool:
+        """Whether there is an update to go on with, or to go back from."""
+        return bool(Summary.of(self.result, "").in_progress)
 
     @property
     def _is_rolled_back(self) -> bool:
@@ -214,11 +244,14 @@ class Failure:
 
     def _end(self, rollback: str) -> list[str]:
         """What became of the update, if that is not clear from where it failed; rollback is what the role's own one has come to."""
+        if self._is_approved:
+            return ["Somebody has gone on with it at the last moment, so that it is not rolled back.",
+                    "Next: run the same task again when that has ended."]
         if self.rollback.get("failed"):
             return [f"It could not be rolled back: {rollback}"]
         if self.rollback:
             return [f"{'Rolled back: ' if self.is_fleet else ''}{rollback}."]
-        if self.what == "check" and not self._is_rolled_back:
+        if self.what == "check" and self._is_left:
             return ["The update is left there.",
                     "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back."]
         return []

@@ -32,9 +32,13 @@ MOST_OF_ONE, MOST_OF_ALL = 2**18, 2**22
 MOST_LOGS, CONNECTIONS = 200, 8
 #: Seconds until a log has to be there, between two tries, and until all lines have to be looked at.
 TIMEOUT, BACKOFF, MATCHING = 10.0, (0.2, 1.0), 10.0
-#: Nothing ends a regular expression that tries for ever but the end of its process: "1" or "0" for each line.
-_MATCH = ("import json, re, sys; data = sys.stdin.buffer; found = re.compile(json.loads(data.readline())).search; "
+#: Nothing ends a regular expression that tries for ever but the end of its process, which comes by itself too, after as many seconds
+#: as it is given: the task may have been killed. "1" or "0" for each line.
+_MATCH = ("import json, re, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
+          "signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1])); "
+          "data = sys.stdin.buffer; found = re.compile(json.loads(data.readline())).search; "
           "sys.stdout.write(''.join('01'[bool(found(line.decode()))] for line in data.read().split(b'\\n')))")
+_NO_MATCH = "the lines of the logs cannot be compared with the pattern"
 
 
 class _Unknown(Exception):
@@ -80,13 +84,17 @@ class Logs:
         path = f"{self._path}/{quoted(log.pod)}/log?{query}"
         why = ""
         for pause in (*BACKOFF, 0):
-            generation = self._http.connection.generation
+            generation, began = self._http.connection.generation, time.monotonic()
             try:
                 status, _headers, data = self._http.once("GET", path, accept="*/*", most=2 * limit, seconds=TIMEOUT)
             except TooLarge as error:
                 raise _Unknown(_unread(log, error.what)) from error
             except Unreachable as error:
-                raise _Unknown(_unread(log, str(error))) from error
+                why = str(error)
+                if time.monotonic() - began > TIMEOUT / 2 or self._stop():
+                    break  # who does not answer once is not waited for again
+                time.sleep(pause)
+                continue
             if status == 200:
                 return lines_of(log, data, limit)
             refused = Refused(self._http.connection.server, "GET", path, status, data)
@@ -95,7 +103,7 @@ class Logs:
                 return None
             if status == 403:
                 raise refused.as_error(self._where)
-            why = refused.reason
+            why = refused.reason if refused.details else f"status {status}"  # what is no Status may be a part of the log
             if status == 401:
                 self._http.connection.renew(generation)
             elif status not in RETRIED:
@@ -109,15 +117,18 @@ class Logs:
         """How many lines of each match. Raises RolloutError."""
         texts = [text for each in lines for text in each.texts]
         content = "\n".join([json.dumps(pattern), *texts]).encode()
+        program = [sys.executable, "-I", "-S", "-c", _MATCH, str(2 * MATCHING)]
         try:
-            found = subprocess.run([sys.executable, "-I", "-S", "-c", _MATCH], input=content, capture_output=True, timeout=MATCHING,
-                                   check=False)
+            # A session of its own: Ctrl-C is for the task, which knows what to say of it.
+            found = subprocess.run(program, input=content, capture_output=True, timeout=MATCHING, check=False, start_new_session=True)
         except subprocess.TimeoutExpired as error:
             raise RolloutError(f"the pattern takes more than {MATCHING:g} s for {len(texts)} lines", where=self._where,
                                next_command="give a simpler pattern: no repetition within a repetition") from error
+        except OSError as error:
+            raise RolloutError(_NO_MATCH, where=self._where, why=str(error), next_command="run the same task again") from error
         if found.returncode or len(found.stdout) != max(1, len(texts)):
-            raise RolloutError("the lines of the logs cannot be compared with the pattern", where=self._where,
-                               why=f"its process has ended with status {found.returncode}", next_command="run the same task again")
+            raise RolloutError(_NO_MATCH, where=self._where, why=f"its process has ended with status {found.returncode}",
+                               next_command="run the same task again")
         flags = iter(found.stdout)
         return [(each, sum(next(flags) == ord("1") for _text in each.texts)) for each in lines]
 

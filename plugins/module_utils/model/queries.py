@@ -25,7 +25,7 @@ LONGEST = 10_000
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}|\$([A-Za-z_]\w*)|\{\{\s*(\w+)\s*\}\}")
 _METRIC = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DURATION = re.compile(r"(?!$)(\d+y)?(\d+w)?(\d+d)?(\d+h)?(\d+m)?(\d+s)?(\d+ms)?")
+_DURATION = re.compile(r"(?!$)" + "".join(f"([0-9]{{1,12}}{unit})?" for unit in ("y", "w", "d", "h", "m", "s", "ms")))
 #: Seconds of its parts, in their order.
 _SECONDS = (31_536_000, 604_800, 86_400, 3600, 60, 1, 0.001)
 
@@ -62,12 +62,12 @@ def is_label(name: str) -> bool:
 
 
 def is_duration(text: str) -> bool:
-    """Whether Prometheus takes it as one, such as 90s or 1h30m.
+    """Whether Prometheus takes it as one, such as 90s or 1h30m; its longest is 292 years.
 
-    >>> [each for each in ("90s", "1h30m", "", "1.5m", "30", "1m1h") if is_duration(each)]
+    >>> [each for each in ("90s", "1h30m", "", "1.5m", "30", "1m1h", "293y") if is_duration(each)]
     ['90s', '1h30m']
     """
-    return bool(_DURATION.fullmatch(text)) and any(each in "123456789" for each in text)
+    return bool(_DURATION.fullmatch(text)) and 0 < seconds(text) < 2**63 / 10**9
 
 
 def seconds(duration: str) -> float:

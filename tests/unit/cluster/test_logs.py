@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 import urllib.parse
 
@@ -64,7 +67,8 @@ def test_of_many_logs_less_of_each_is_read(room, api, monkeypatch):
     ([pods()], 0), ([pod(waiting={"reason": "ContainerCreating"})], 0), ([pod(), status(404, 'pods "foo-a" not found')], 0),
     ([pod(), status(400, 'container "web" in pod "foo-a" is waiting to start: ContainerCreating')], 0),
     ([pod(), status(500, "dial tcp"), log("good")], 1), ([pod(), status(401), log("good")], 1),
-], ids=["gone", "not started", "gone by now", "about to start", "a moment", "another token"])
+    ([pod(), cut, log("good")], 1), ([pod(), half, cut, log("good")], 1),
+], ids=["gone", "not started", "gone by now", "about to start", "a moment", "another token", "lost", "lost twice"])
 def test_logs_that_are_not_there(room, api, answers, lines):
     api.answers += answers
 
@@ -76,15 +80,16 @@ def test_logs_that_are_not_there(room, api, answers, lines):
 @pytest.mark.parametrize("answers, why", [
     ([status(500, 'Get "https://10.0.0.1:10250/containerLogs": dial tcp: refused\x1b[2J')] * 3, r"dial tcp: refused\x1b[2J"),
     ([status(503, "overloaded")] * 3, "overloaded"), ([status(401, "who?")] * 3, "who?"), ([status(400, "odd")], "odd"),
-    ([cut], ""), ([half], ""), ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
-    ([answer(SECRET.encode(), 302)], ""),
-], ids=["no kubelet", "busy", "credentials", "odd", "cut", "half", "too long", "another page"])
+    ([cut] * 3, ""), ([half] * 3, ""), ([answer(b"x" * 2**20)], "has more than 524288 bytes"),
+    ([answer(SECRET.encode(), 302)], "status 302"), ([answer(SECRET.encode(), 203)], "status 203"),
+], ids=["no kubelet", "busy", "credentials", "odd", "cut", "half", "too long", "another page", "by a proxy"])
 def test_logs_that_cannot_be_read_are_not_known(room, api, answers, why):
     api.answers += [pod(), *answers]
 
     for found in room.read(WISH, ["foo-a"]):
         assert not found.is_answer and found.value is None and why in found.why
         assert found.why.startswith("the log of pod foo-a, container web, cannot be read: ") and "\x1b" not in found.why
+        assert SECRET not in found.why
     assert not api.answers
 
 
@@ -131,6 +136,31 @@ def test_a_pattern_that_takes_for_ever_is_ended(room, api, monkeypatch):
         room.read(ErrorLines("(a+)+$x", Per.LINE, ()), ["foo-a"])
 
     assert error.value.what == "the pattern takes more than 0.5 s for 1 lines" and time.monotonic() - began < 5
+
+
+def test_a_pattern_that_takes_for_ever_ends_where_its_task_was_killed():
+    program = [sys.executable, "-I", "-S", "-c", logs._MATCH, "0.5"]
+
+    found = subprocess.run(program, input=b'"(a+)+$x"\n' + b"a" * 60, capture_output=True, timeout=10, check=False)
+
+    assert found.returncode == -signal.SIGALRM
+
+
+def test_what_is_typed_to_end_the_task_does_not_end_its_process(room, api, monkeypatch):
+    monkeypatch.setattr(logs, "_MATCH", "import os, sys; sys.stdin.read(); sys.stdout.write(str(int(os.getpgrp() == os.getpid())))")
+    api.answers += [pod(), log("a line")]
+
+    assert room.read(WISH, ["foo-a"])[0].value == 1, "it is not in the terminal's group of processes"
+
+
+def test_a_machine_that_cannot_begin_a_process(room, api, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    api.answers += [pod(), log(SECRET)]
+
+    with pytest.raises(RolloutError) as error:
+        room.read(WISH, ["foo-a"])
+
+    assert "/nowhere/python" in error.value.why and SECRET not in str(error.value.as_result())
 
 
 def test_a_pattern_that_its_process_cannot_bear(room, api, monkeypatch):

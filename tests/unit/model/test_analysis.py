@@ -127,6 +127,8 @@ LINES = {"type": "error_lines", "max": 1}
     ([{**LINES, "query": "$pods"}], {}, "query is for type=query alone"),
     ([{**ANY, "type": "latency", "quantile": 99}], {}, "quantile must be between 0 and 1, but it is 99"),
     ([ANY], {"window": "5"}, "window '5' is not a duration of Prometheus"), ([ANY], {"window": "1m]"}, "is not a duration"),
+    ([LINES], {"window": "9" * 400 + "ms"}, "is not a duration"), ([LINES], {"window": "9" * 5000 + "y"}, "is not a duration"),
+    ([ANY], {"window": "\uff15m"}, "is not a duration"), ([LINES], {"window": "293y"}, "is not a duration"),
     ([ANY], {"window": "0s"}, "is not a duration"), ([ANY], {"count": 0}, "count must be at least 1"),
     ([ANY], {"count": 2001}, "at most 2000 for all metrics together, but it is 2001 for 1"),
     ([ANY], {"interval": math.nan}, "interval must not be negative or endless"),

@@ -239,11 +239,58 @@ def test_what_a_person_has_answered(rollouts, at, outcome):
     assert it.outcome == outcome and it.deadline == 150
 
 
+def elsewhere(phase, name="shop"):
+    """Another client has gone back meanwhile, and begun an update to v3."""
+    return now(phase, "forward", "v1", name) | {"next": {"images": {"web": "v3"}}}
+
+
+@pytest.mark.parametrize("rollout_", [elsewhere("progressing"), elsewhere("paused"), elsewhere("taking_over"), None])
+def test_what_somebody_else_has_begun_instead_is_neither_approved_nor_rolled_back(rollout_):
+    it = Approval(PAUSED, "shop", [rollout_] if rollout_ else [], within=100, seen=60, now=100)
+
+    assert it.outcome == "denied" and summary(it.present).in_progress == []
+    told = failure("check", it.present)
+    assert told.outcome == "failed" and "left there" not in told.message + told.error
+
+
+def test_of_several_what_is_left_is_rolled_back_and_nothing_else():
+    both = fleet(PAUSED | {"name": "a"}, PAUSED | {"name": "b"})
+
+    it = Approval(both, "", [elsewhere("paused", "a"), now("paused", "forward", name="b")], within=100, seen=60, now=100)
+
+    assert it.outcome == "denied" and summary(it.present).in_progress == ["b"]
+
+
+def test_the_goal_of_what_goes_on_is_that_of_its_successor():
+    goes_on = now("progressing", "forward", "v1") | {"next": {"images": {"web": "v2"}}}
+
+    assert Approval(PAUSED, "shop", [goes_on], within=100, seen=60, now=200).outcome == "approved"
+    goes_back = goes_on | {"direction": "back"}
+    assert Approval(PAUSED, "shop", [goes_back], within=100, seen=60, now=100).outcome == "waiting"
+
+
+@pytest.mark.parametrize("answer, outcome", [("approved", "stopped"), ("late", "failed"), ("denied", "failed")])
+def test_who_goes_on_when_the_last_look_is_over_is_told_of(answer, outcome):
+    """The rollback is refused then: the controller's Lease is somebody's, or nothing is in progress any more."""
+    it = by_check(rollback=NOT_ROLLED_BACK, answer=answer)
+
+    assert it.outcome == outcome
+    for told in (it.message, it.error):
+        assert ("Somebody has gone on with it at the last moment, so that it is not rolled back" in told) is (answer == "approved")
+        assert ("could not be rolled back" in told) is (answer != "approved")
+
+
 @pytest.mark.parametrize("since", ["2999-01-01T00:00:00Z", "soon", None, 7])
 def test_nobody_who_may_annotate_a_controller_gives_more_time(since):
     result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": since}}
 
     assert Approval(result, "shop", None, within=100, seen=70, now=90).deadline == 170
+
+
+def test_a_time_that_has_no_end_is_over():
+    result = PAUSED | {"rollout": PAUSED["rollout"] | {"since": "0001-01-01T00:00:00+23:59"}}
+
+    assert Approval(result, "shop", None, within=100, seen=70, now=90).as_json()["deadline"] == "1970-01-01T00:00:00Z"
 
 
 def test_of_several_all_have_to_be_approved():

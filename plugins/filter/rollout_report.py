@@ -95,7 +95,7 @@ def _environment(folder: pathlib.Path) -> jinja2.Environment:
 
 def _finalized(value: object) -> object:
     """What would turn the order of letters round, or hide some, is shown; what comes from the cluster has none any more."""
-    return visible(value, "\n") if type(value) is str else value
+    return visible(value, "\n") if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
 def picture(rollout: rollouts.Rollout, width: int, height: int, name: str) -> markupsafe.Markup:

@@ -72,7 +72,7 @@ class Overview:
         known = [(row.begin, row.end or row.begin) for row in self.rows if row.begin]
         return (min(first for first, _last in known), max(last for _first, last in known)) if known else None
 
-    def bar(self, row: Row) -> tuple[float, float] | None:
+    def extent(self, row: Row) -> tuple[float, float] | None:
         """Where on a line from 0 to 100, from the first beginning to the last end, this one began, and how long it took."""
         if not row.begin or not self._span:
             return None

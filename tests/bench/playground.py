@@ -293,6 +293,17 @@ class Playground:
             raise SystemExit(f"kubectl failed: {ended.stderr}")
         return Rolled(seconds, self._ours.so_far() - before, seconds)
 
+    def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rolled:
+        """What `kubectl set image` begins and `kubectl rollout status` waits for; resource is such as statefulset/baz."""
+        before, began = self._ours.so_far(), time.perf_counter()
+        for words in (["set", "image", resource, f"web={image}"], ["rollout", "status", resource]):
+            command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name, "-n", self.namespace, *words]
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+            if ended.returncode:
+                raise SystemExit(f"kubectl failed: {ended.stderr}")
+        seconds = time.perf_counter() - began
+        return Rolled(seconds, self._ours.so_far() - before, seconds)
+
     def version(self) -> str:
         """The resourceVersion of the pods as they are."""
         return self._core.list_namespaced_pod(self.namespace, limit=1).metadata.resource_version

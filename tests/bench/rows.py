@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -183,64 +184,79 @@ def deployment_of_100(bench: Bench) -> list[Row]:
     ]
 
 
-def stateful_set_of_20(bench: Bench) -> list[Row]:
+def stateful_sets(bench: Bench) -> list[Row]:
     """The same for a StatefulSet, whose pods are replaced one after the other; and how long a stuck one takes to come back."""
-    pods = 20
-    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
-        for each in (ours, peers):
+    return [row for pods in (20, 100) for row in _stateful_set(bench, pods)]
+
+
+def _stateful_set(bench: Bench, pods: int) -> list[Row]:
+    what, task = f"a StatefulSet of {pods} pods", {"kind": "StatefulSet", "name": "baz"}
+    with _three(bench) as (ours, peers, kubectls):
+        for each in (ours, peers, kubectls):
             each.create_stateful_set(pods, "myimage:v1")
             each.until_ready()
-        task = {"kind": "StatefulSet", "name": "baz", "namespace": ours.namespace}
-        versions = new_versions()
 
         def come_back() -> Rolled:
             ours.until_stuck()
-            return ours.roll(**task, state="rolled_back")
+            return ours.roll(**task, namespace=ours.namespace, state="rolled_back")
 
-        our_runs, their_runs, back = in_turns(
-            bench,
-            "StatefulSet of 20",
-            lambda: ours.roll(**task, image=next(versions)),
-            lambda: peers.roll_stateful_sets(next(versions)),
-            come_back,
-        )
-    what, peer = f"a StatefulSet of {pods} pods", "a patch and a watch"
-    return [
-        Row(what, [each.seconds for each in our_runs], peer, [each.seconds for each in their_runs], ratio_goal=1.05),
-        Row(f"{what}: the task's requests per replaced pod", [each.requests / pods for each in our_runs], unit="", most=1),
-        Row(f"{what}: `rolled_back` of one that is stuck, which by itself it never does", [each.seconds for each in back]),
-    ]
+        rows, (back,) = _beside_a_patch_and_kubectl(bench, what, pods, ours, kubectls, "statefulset/baz", task,
+                                                    peers.roll_stateful_sets, come_back)
+    return [*rows, Row(f"{what}: `rolled_back` of one that is stuck, which by itself it never does", [it.seconds for it in back])]
 
 
-def daemon_set_of_20(bench: Bench) -> list[Row]:
-    """The same for a DaemonSet on 20 nodes; and a pause, for which the task deletes the pods of the first nodes itself."""
-    nodes, share = 20, 5
-    with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as peers:
-        for each in (ours, peers):
+def daemon_sets(bench: Bench) -> list[Row]:
+    """The same for a DaemonSet; and a pause, for which the task deletes the pods of the first nodes itself."""
+    return [row for nodes in (20, 100) for row in _daemon_set(bench, nodes)]
+
+
+def _daemon_set(bench: Bench, nodes: int) -> list[Row]:
+    what, task, share = f"a DaemonSet on {nodes} nodes", {"kind": "DaemonSet", "name": "qux"}, 5
+    with _three(bench) as (ours, peers, kubectls):
+        for each in (ours, peers, kubectls):
             each.create_daemon_set(nodes, "myimage:v1")
-        task = {"kind": "DaemonSet", "name": "qux", "namespace": ours.namespace}
-        versions = new_versions()
+        versions = (f"myimage:p{number}" for number in itertools.count(1))
 
         def to_a_pause() -> Rolled:
             image = next(versions)
-            paused = ours.roll(**task, image=image, pause_at=str(share))
-            ours.roll(**task, image=image)
+            paused = ours.roll(**task, namespace=ours.namespace, image=image, pause_at=str(share))
+            ours.roll(**task, namespace=ours.namespace, image=image)
             return paused
 
-        our_runs, their_runs, pauses = in_turns(
-            bench,
-            "DaemonSet of 20",
-            lambda: ours.roll(**task, image=next(versions)),
-            lambda: peers.roll_daemon_sets(next(versions)),
-            to_a_pause,
-        )
-    what, peer = f"a DaemonSet on {nodes} nodes", "a patch and a watch"
+        rows, (pauses,) = _beside_a_patch_and_kubectl(bench, what, nodes, ours, kubectls, "daemonset/qux", task,
+                                                      peers.roll_daemon_sets, to_a_pause)
     return [
-        Row(what, [each.seconds for each in our_runs], peer, [each.seconds for each in their_runs], ratio_goal=1.05),
-        Row(f"{what}: the task's requests per replaced pod", [each.requests / nodes for each in our_runs], unit="", most=1),
+        *rows,
         Row(f"{what}: to a pause with {share} new pods", [each.seconds for each in pauses]),
         Row(f"{what}: to that pause, the task's requests per replaced pod", [each.requests / share for each in pauses], unit=""),
     ]
+
+
+@contextlib.contextmanager
+def _three(bench: Bench) -> Iterator[list[Playground]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Playground(bench.kubeconfig)) for _number in range(3)]
+
+
+def _beside_a_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playground, kubectls: Playground, resource: str,
+                                task: Json, patch: Callable[[str], Rolled],
+                                *others: Callable[[], Rolled]) -> tuple[list[Row], list]:
+    """A task of ours, a bare patch and a watch, and kubectl; and what the other actions came to."""
+    program, versions = binaries.provide([KUBECTL])[KUBECTL], new_versions()
+    our_runs, patched, by_kubectl, *rest = in_turns(
+        bench,
+        what,
+        lambda: ours.roll(**task, namespace=ours.namespace, image=next(versions)),
+        lambda: patch(next(versions)),
+        lambda: kubectls.rollout_by_kubectl(program, resource, next(versions)),
+        *others,
+    )
+    seconds = [each.seconds for each in our_runs]
+    return [
+        Row(what, seconds, "a patch and a watch", [each.seconds for each in patched], ratio_goal=1.05),
+        Row(what, seconds, f"{KUBECTL} set image, rollout status", [each.seconds for each in by_kubectl], ratio_goal=1.05),
+        Row(f"{what}: the task's requests per replaced pod", [each.requests / pods for each in our_runs], unit="", most=1),
+    ], rest
 
 
 def throttled(bench: Bench) -> list[Row]:
@@ -475,8 +491,8 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "rollout-of-100": rollout_of_100,
     "real-kubelet": real_kubelet,
     "deployment-of-100": deployment_of_100,
-    "stateful-set-of-20": stateful_set_of_20,
-    "daemon-set-of-20": daemon_set_of_20,
+    "stateful-sets": stateful_sets,
+    "daemon-sets": daemon_sets,
     "throttled": throttled,
     "slow-line": slow_line,
     "kubectl": kubectl,

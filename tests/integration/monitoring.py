@@ -34,6 +34,7 @@ RATE = 100
 #: Seconds in which a request is answered at most, by buckets.
 BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0)
 
+
 class Version(t.NamedTuple):
     """How the pods of a version answer."""
 

@@ -12,7 +12,8 @@ import os
 import signal
 import subprocess
 import threading
-from pathlib import Path
+
+from proc import descendants
 
 #: The stages of an update, unless a test wants others.
 STAGES = ["10%", "50%", "100%"]
@@ -143,11 +144,3 @@ def kill(process):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     process.communicate()
-
-
-def descendants(pid):
-    try:
-        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return [pid, *(each for child in children for each in descendants(child))]

@@ -10,7 +10,10 @@ from pathlib import Path
 
 def descendants(pid: int) -> list[int]:
     """A process and all that it has started, whatever their sessions."""
-    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    try:
+        children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
     return [pid, *(each for child in children for each in descendants(child))]
 
 

@@ -56,7 +56,7 @@ def test_a_good_version_passes_each_time_and_a_bad_one_is_caught(namespace, kube
         assert good["outcome"] == "passed" and len(good["measurements"]) == 4, good["msg"]
     assert len(good["new_pods"]) == len(good["old_pods"]) == 2
     by_minute, share = good["measurements"][:2]
-    assert by_minute["old"] == pytest.approx(6, abs=4) and share["old"] == pytest.approx(0.01, abs=0.02)
+    assert 0 < by_minute["old"] <= 20 and share["old"] == pytest.approx(0.01, abs=0.02)
 
     namespace.roll(state="rolled_back")
     namespace.roll(image="myimage:v3", pause_at=2)

@@ -15,7 +15,8 @@ import time
 
 import pytest
 from namespace import eventually
-from plays import Playbooks, descendants, versions
+from plays import Playbooks, versions
+from proc import descendants
 
 
 class Waiting(threading.Thread):

@@ -164,4 +164,4 @@ def test_whatever_readme_tells_to_type_is_typed_or_it_is_said_what_types_it():
     assert len(lines) > 12 and not left, "add what types them to TYPED_ELSEWHERE, or let them match COMMAND"
     assert not unused, "README.md has them no more"
     languages = set(re.findall(r"^```(\w+)", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE))
-    assert languages == {"console", "yaml"}, "blocks of another language are not looked at"
+    assert languages <= {"console", "yaml"}, "blocks of another language are not looked at"

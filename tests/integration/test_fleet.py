@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import time
 
 import pytest
 from namespace import eventually, manifest, role
-from plays import ad_hoc, rolled
+from plays import ad_hoc, kill, rolled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
@@ -119,8 +118,7 @@ def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
     process = subprocess.Popen(ad_hoc(namespace, **options), env=ansible_environment, stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
     eventually(lambda: len(namespace.rcs()) >= 7, "three updates that have begun")
-    os.killpg(process.pid, 9)
-    process.wait()
+    kill(process)
 
     result, lines = rolled(namespace, ansible_environment, **options)
 

@@ -58,7 +58,7 @@ def test_a_version_that_logs_errors_is_caught_and_a_good_one_is_not(shop):
 
 def test_containers_that_restart_or_have_not_started(shop):
     """One that ends after a second of errors, again and again, counts with what it logged before it ended."""
-    crashing = {**BAD, "CRASH_MS": "1500"}
+    crashing = {**BAD, "CRASH_MS": "1500", "START_MS": "60000"}  # it never becomes ready
     with pytest.raises(RolloutFailed) as failed:
         shop.roll(template=template("v2", **crashing), failure_grace=1, on_failure="stop")
     assert "exit code 3" in failed.value.why

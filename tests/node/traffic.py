@@ -51,9 +51,9 @@ class Answer(t.NamedTuple):
 class Traffic:
     """Requests to a URL from the block's begin to its end (a context manager)."""
 
-    def __init__(self, url: str, rates: t.Mapping[str, int] = RATES) -> None:
+    def __init__(self, url: str, rates: t.Mapping[str, int] | None = None) -> None:
         self._url = url
-        self._rates = rates
+        self._rates = rates or RATES
         #: Those sent in the block, in their order; complete when it has ended.
         self.answers: list[Answer] = []
 

@@ -32,8 +32,8 @@ MOST_OF_ONE, MOST_OF_ALL = 2**18, 2**22
 MOST_LOGS, CONNECTIONS = 200, 8
 #: Seconds until a log has to be there, between two tries, and until all lines have to be looked at.
 TIMEOUT, BACKOFF, MATCHING = 10.0, (0.2, 1.0), 10.0
-#: Nothing ends a regular expression that tries for ever but the end of its process, which comes by itself too, after as many seconds
-#: as it is given: the task may have been killed. "1" or "0" for each line.
+#: Nothing ends a regular expression that tries for ever but the end of its process, which comes by itself too, after as many
+#: seconds as it is given: the task may have been killed. "1" or "0" for each line.
 _MATCH = ("import json, re, signal, sys; signal.signal(signal.SIGALRM, signal.SIG_DFL); "
           "signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1])); "
           "data = sys.stdin.buffer; found = re.compile(json.loads(data.readline())).search; "
@@ -87,8 +87,8 @@ class Logs:
             generation, began = self._http.connection.generation, time.monotonic()
             try:
                 status, _headers, data = self._http.once("GET", path, accept="*/*", most=2 * limit, seconds=TIMEOUT)
-            except TooLarge as error:
-                raise _Unknown(_unread(log, error.what)) from error
+            except TooLarge as large:
+                raise _Unknown(_unread(log, large.what)) from None
             except Unreachable as error:
                 why = str(error)
                 if time.monotonic() - began > TIMEOUT / 2 or self._stop():
@@ -120,7 +120,8 @@ class Logs:
         program = [sys.executable, "-I", "-S", "-c", _MATCH, str(2 * MATCHING)]
         try:
             # A session of its own: Ctrl-C is for the task, which knows what to say of it.
-            found = subprocess.run(program, input=content, capture_output=True, timeout=MATCHING, check=False, start_new_session=True)
+            found = subprocess.run(program, input=content, capture_output=True, timeout=MATCHING, check=False,
+                                   start_new_session=True)
         except subprocess.TimeoutExpired as error:
             raise RolloutError(f"the pattern takes more than {MATCHING:g} s for {len(texts)} lines", where=self._where,
                                next_command="give a simpler pattern: no repetition within a repetition") from error

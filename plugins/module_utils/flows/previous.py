@@ -45,7 +45,8 @@ def number(request: Request, it: Controller, history: t.Sequence[Revision], reco
            in_progress: bool) -> int | None:
     """The same as a number, whatever is in progress, where the server's own controller has the history and a record says what is.
 
-    None where there is only something to undo, or nothing to do. former: numbers that the present template had. Raises RolloutError.
+    None where there is only something to undo, or nothing to do. former: numbers that the present template had. Raises
+    RolloutError.
     """
     if record and not in_progress and record.after != it.images:
         record = None  # its client was killed, the server has ended it, and somebody has updated it since

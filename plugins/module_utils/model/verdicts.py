@@ -79,17 +79,10 @@ def judge(metric: Metric, seen: Readings, passes_without_old: bool) -> tuple[Out
     """
     if seen.new is None:
         return _without_old(passes_without_old)
-    if not seen.new.is_answer:
-        return Outcome.INCONCLUSIVE, seen.new.why
-    if too_few := _too_few(seen.new_samples, metric.min_samples, "new"):
-        return Outcome.INCONCLUSIVE, too_few
-    value = seen.new.value
+    empty = {OnEmpty.PASS: Outcome.PASSED, OnEmpty.FAIL: Outcome.FAILED}.get(metric.on_empty, Outcome.INCONCLUSIVE)
+    value, outcome, reason = _value(metric, seen.new, seen.new_samples, "new", empty)
     if value is None:
-        if metric.on_empty is not OnEmpty.ZERO:
-            outcome = {OnEmpty.PASS: Outcome.PASSED, OnEmpty.FAIL: Outcome.FAILED}.get(metric.on_empty, Outcome.INCONCLUSIVE)
-            return outcome, f"{seen.new.why} for the new pods"
-        value = 0.0
-    outcome, reason = Outcome.PASSED, ""
+        return outcome, reason
     if broken := _beyond(value, metric.thresholds):
         outcome, reason = Outcome.FAILED, broken
     elif metric.is_relative:
@@ -109,13 +102,9 @@ def _beyond(value: float, thresholds: t.Mapping[str, float]) -> str:
 def _compared(metric: Metric, value: float, seen: Readings, passes_without_old: bool) -> tuple[Outcome, str]:
     if seen.old is None:
         return _without_old(passes_without_old)
-    if not seen.old.is_answer:
-        return Outcome.INCONCLUSIVE, seen.old.why
-    if too_few := _too_few(seen.old_samples, metric.min_samples, "old"):
-        return Outcome.INCONCLUSIVE, too_few
-    old = 0.0 if seen.old.value is None and metric.on_empty is OnEmpty.ZERO else seen.old.value
+    old, outcome, reason = _value(metric, seen.old, seen.old_samples, "old", Outcome.INCONCLUSIVE)
     if old is None:
-        return Outcome.INCONCLUSIVE, f"{seen.old.why} for the old pods"
+        return outcome, reason
     has_ratio = {"min_ratio_to_old", "max_ratio_to_old"} & metric.thresholds.keys()
     if math.isinf(old) or (has_ratio and old < 0):
         return Outcome.INCONCLUSIVE, f"the old pods have {number(old)}, to which nothing can be compared"
@@ -129,6 +118,18 @@ def _compared(metric: Metric, value: float, seen: Readings, passes_without_old: 
             word = "less" if most is None else "more"
             return Outcome.FAILED, f"{number(value)} is {word} than {number(bound)} ({option} {number(given)}, old {number(old)})"
     return Outcome.PASSED, ""
+
+
+def _value(metric: Metric, reading: Reading, samples: Reading | None, whose: str,
+           empty: Outcome) -> tuple[float | None, Outcome, str]:
+    """The number to compare; None where there is none, what that comes to (empty, where it was the answer), and why."""
+    if not reading.is_answer:
+        return None, Outcome.INCONCLUSIVE, reading.why
+    if too_few := _too_few(samples, metric.min_samples, whose):
+        return None, Outcome.INCONCLUSIVE, too_few
+    if reading.value is None and metric.on_empty is not OnEmpty.ZERO:
+        return None, empty, f"{reading.why} for the {whose} pods"
+    return 0.0 if reading.value is None else reading.value, Outcome.PASSED, ""
 
 
 def _without_old(passes: bool) -> tuple[Outcome, str]:

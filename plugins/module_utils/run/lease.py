@@ -184,7 +184,7 @@ class Lease:
 
     def keep(self) -> None:
         """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
-        if self._held is None or self._is_renewed(self._held):
+        if self._held is None or self._is_renewed():
             return
         found = self._found()
         if found is None or self._is_mine(found):
@@ -196,24 +196,26 @@ class Lease:
             f"stopped: {found or 'another task'} took over, because this task had not renewed its Lease for {DURATION} s",
             where=self._request.where, next_command=self._request.command())
 
-    def _is_renewed(self, held: Json) -> bool:
+    def _is_renewed(self) -> bool:
         """Renew it where that is due; False when it is not what this task has written there."""
         age = self._elapsed() - self._renewed_at
         if self._renewal is None and age < self._renew_after:
             return True
-
-        def renew() -> bool:
-            return self._put(Held.from_api(held))
-
-        self._renewal = self._renewal or self._gateway.beside(renew)
+        self._renewal = self._renewal or self._gateway.beside(self._renew)
         if self._renewal and not self._renewal.done() and age < AT_LATEST:
             return True
         renewal, self._renewal = self._renewal, None
-        return renewal.result() if renewal else renew()
+        if renewal is None or renewal.cancel():  # one that waits for a connection may wait long
+            return self._renew()
+        # One that was begun long ago, by a task that was suspended since, says nothing of now.
+        return renewal.result() and (self._elapsed() - self._renewed_at < AT_LATEST or self._renew())
+
+    def _renew(self) -> bool:
+        return self._held is not None and self._put(Held.from_api(self._held))
 
     def release(self) -> None:
         """Let the next one in; a failure to do so costs that one DURATION and is not worth an error."""
-        if self._renewal:
+        if self._renewal and not self._renewal.cancel():
             concurrent.futures.wait([self._renewal])
         if self._held is not None:
             self._gateway.drop_lease(self._held)

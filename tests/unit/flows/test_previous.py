@@ -82,14 +82,14 @@ class World:
         return self.run(most, state="rolled_back", to_revision="previous")
 
     @property
-    def foo(self):
+    def primary(self):
         return self.cluster.controllers()["foo"]
 
     @property
     def version(self):
         """That of foo, where no update is in progress."""
-        assert not self.foo.is_marked and len(self.cluster.controllers()) == 1
-        return images_of(self.foo.template)["web"].removeprefix("myimage:")
+        assert not self.primary.is_marked and len(self.cluster.controllers()) == 1
+        return images_of(self.primary.template)["web"].removeprefix("myimage:")
 
     def update(self, *versions, most=100):
         for version in versions:

@@ -29,6 +29,8 @@ class Server:
         self.leases, self.now, self.version = {}, 1_000_000.0, 0
         #: On a slow line, what is under way; None on another.
         self.beside_others = None
+        #: Whether there is a connection for that.
+        self.is_free = True
 
     def lease(self, name):
         return self.leases.get(name)
@@ -51,7 +53,7 @@ class Server:
     def beside(self, work):
         if self.beside_others is None:
             return None
-        begun = UnderWay(work)
+        begun = UnderWay(work, self.is_free)
         self.beside_others.append(begun)
         return begun
 
@@ -59,9 +61,11 @@ class Server:
 class UnderWay(concurrent.futures.Future):
     """A request that is answered when a test says so, or somebody waits for it."""
 
-    def __init__(self, work):
+    def __init__(self, work, is_sent=True):
         super().__init__()
         self.work = work
+        if is_sent:
+            self.set_running_or_notify_cancel()
 
     def answer(self):
         if not self.done():
@@ -412,6 +416,38 @@ def test_nothing_is_done_any_more_before_a_renewal_that_is_late(server, slow):
     slow.lease.keep()
 
     assert server.version == 2
+
+
+def test_a_renewal_that_was_answered_long_ago_is_none(server, slow):
+    """A write that was tried again and again, or a machine that was suspended: meanwhile somebody else may have the Lease."""
+    slow.lease.keep()
+    server.beside_others[0].answer()
+    slow.later(DURATION + 1)
+    second = Client(server)
+    second.lease.take()
+
+    with pytest.raises(RolloutError, match="took over"):
+        slow.lease.keep()
+
+
+def test_a_renewal_that_waits_for_a_connection_is_sent_without_when_it_is_late(server, slow):
+    """In a large fleet there may be hundreds before it."""
+    server.is_free = False
+    slow.lease.keep()
+    slow.later(lease.AT_LATEST - lease.RENEW_AFTER)
+
+    slow.lease.keep()
+
+    assert server.version == 2 and server.beside_others[0].cancelled()
+
+
+def test_a_lease_is_let_go_without_a_renewal_that_was_not_sent(server, slow):
+    server.is_free = False
+    slow.lease.keep()
+
+    slow.lease.release()
+
+    assert server.leases == {} and server.beside_others[0].cancelled()
 
 
 def test_a_renewal_beside_that_finds_another_holder_stops_the_driver(server, slow):

@@ -64,13 +64,11 @@ class Kubelet(http.server.ThreadingHTTPServer):
         context.load_cert_chain(certificate, key)
         self.socket = context.wrap_socket(self.socket, server_side=True)
 
-    def serve(self, nodes: t.Iterable[str]) -> None:
-        """Be the kubelet of these nodes."""
-        status = {"addresses": [{"type": kind, "address": "127.0.0.1"} for kind in ("Hostname", "InternalIP")],
-                  "daemonEndpoints": {"kubeletEndpoint": {"Port": self.server_address[1]}}}
-        for name in nodes:
-            self.namespace._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": status},
-                                 "application/strategic-merge-patch+json")
+    @property
+    def status(self) -> Json:
+        """What its nodes tell of it. From their creation on: what KWOK tells of a node, it may tell twice."""
+        return {"addresses": [{"type": kind, "address": "127.0.0.1"} for kind in ("Hostname", "InternalIP")],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": self.server_address[1]}}}
 
     def handle_error(self, request: t.Any, client_address: t.Any) -> None:
         """Connections that the API server has left are no news."""
@@ -114,10 +112,9 @@ def _stamp(at: float) -> str:
 def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
     """Nodes for the namespace alone, whose kubelet this is."""
     with serving(Kubelet(namespace, folder)) as kubelet:
-        names = namespace.add_nodes(nodes)
+        names = namespace.add_nodes(nodes, **kubelet.status)
         try:
             namespace.until_ready(names)
-            kubelet.serve(names)
             yield kubelet
         finally:
             namespace.remove_nodes()

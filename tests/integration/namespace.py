@@ -294,7 +294,7 @@ class Namespace:
     def daemon_set(self, name: str = "foo") -> Json:
         return t.cast(Json, self._get_apps("daemonsets", name))
 
-    def add_nodes(self, count: int) -> list[str]:
+    def add_nodes(self, count: int, **status: t.Any) -> list[str]:
         """Nodes of KWOK's for the namespace alone; their names. Whoever adds them removes them."""
         size = {"cpu": "100", "memory": "1Ti", "pods": "100"}
         names = [f"{self.name}-{number}" for number in range(count)]
@@ -303,11 +303,11 @@ class Namespace:
                 "metadata": {"name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
                              "labels": {"kubernetes.io/hostname": name, "test": self.name, "number": name.rpartition("-")[2]}},
                 "spec": {"taints": [{"key": "test", "value": self.name, "effect": "NoSchedule"}]},
-                "status": {"capacity": size, "allocatable": size}})
+                "status": {"capacity": size, "allocatable": size, **status}})
         return names
 
     def until_ready(self, names: t.Iterable[str]) -> None:
-        """Wait until these nodes are ready: KWOK has told by then what it tells of their addresses."""
+        """Wait until these nodes are ready."""
         def ready() -> bool:
             nodes = [self._call("GET", f"/api/v1/nodes/{name}") for name in names]
             return all(is_ready(node) for node in nodes)

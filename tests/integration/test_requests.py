@@ -10,7 +10,8 @@ import dataclasses
 import pytest
 from namespace import Namespace
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import Patience
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import MANY, Patience
 
 pytestmark = pytest.mark.fake_nodes("100 pods that are all ready at once, in one piece of news; a kubelet takes them in turns")
 
@@ -113,3 +114,28 @@ def test_a_handover_costs_one_request_for_each_pod(cluster, monkeypatch, few, ma
     assert (large.bytes - small.bytes) / (many - few) < 4000
     assert (large.longest_pods - small.longest_pods) / (many - few) < 3000
     assert large.longest_event == pytest.approx(small.longest_event, rel=0.02)
+
+
+def test_many_pods_are_read_when_they_do_more_than_start(namespace):
+    """Until then a table of them is enough; and then as much is told as of a few."""
+    looks = []
+
+    def arm(gateway):
+        once = gateway.http.once
+
+        def noted(method, path, *arguments, **options):
+            if "/pods?" in path and "limit=500" in path and "fieldSelector" not in path:
+                looks.append("glance" if "includeObject=None" in path else "list")
+            return once(method, path, *arguments, **options)
+
+        gateway.http.once = noted
+
+    namespace.make_primary(MANY + 1)
+    namespace.roll(kill=arm, image="myimage:v2-slow", max_surge="100%")
+    assert set(looks) == {"glance"}
+
+    looks.clear()
+    with pytest.raises(RolloutFailed) as failed:
+        namespace.roll(kill=arm, image="myimage:v3-absent", max_surge="100%", failure_grace=1)
+    assert looks[0] == "glance" and "list" in looks
+    assert "more pods)" in failed.value.why

@@ -12,7 +12,7 @@ import typing as t
 from ..model import marks
 from ..model.fields import Json, text
 from ..model.kinds import ROLLED, Kind
-from .http import RETRIED, Http, Refused, quoted
+from .http import METADATA, RETRIED, Http, Refused, quoted
 
 #: Where the API server has the kinds that an update depends on.
 GROUPS = {"services": "/api/v1", "resourcequotas": "/api/v1", "nodes": "/api/v1", "poddisruptionbudgets": "/apis/policy/v1",
@@ -63,7 +63,7 @@ class Around:
     def nodes(self, selector: str) -> frozenset[str]:
         """As said there. Raises RolloutError."""
         try:
-            items = self._http.pages(self.collection("nodes"), {"labelSelector": selector}, only_metadata=True)[0]
+            items = self._http.pages(self.collection("nodes"), {"labelSelector": selector}, accept=METADATA)[0]
         except Refused as refused:
             raise refused.as_error("nodes", f"the nodes with the labels {selector} cannot be listed") from refused
         return frozenset(item["metadata"]["name"] for item in items)

@@ -28,6 +28,12 @@ class Reads(Cluster, t.Protocol):
     def warnings(self) -> list[Json]:
         """What the cluster warns of in the namespace: Events."""
 
+    def are_starting(self, controller: Controller) -> bool:
+        """Whether all pods of its labels are ready, or start or end as pods do, as far as a glance at them tells.
+
+        Of many pods, that is much less to read than the pods.
+        """
+
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         """The last lines of a container's log; none where they cannot be had."""
 
@@ -136,6 +142,9 @@ class Alone:
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return []
+
+    def are_starting(self, controller: Controller) -> bool:
+        return False
 
     def all_pods(self, controller: Controller) -> list[Json] | None:
         return []

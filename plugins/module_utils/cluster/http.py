@@ -57,6 +57,8 @@ JSON_PATCH = "application/json-patch+json"
 #: Of objects, and of one object, the metadata alone.
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 ONE_METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+#: Of objects, what kubectl get shows.
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 #: Statuses of a server that may be well again in a moment.
 RETRIED = {408, 429, 500, 502, 503, 504}
 
@@ -261,18 +263,18 @@ class Http:
             self.clock_difference = email.utils.parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() - time.time()
         return answer.status, answer.headers, data
 
-    def page(self, path: str, query: Json, only_metadata: bool = False, goes_on: str = "") -> Json:
+    def page(self, path: str, query: Json, accept: str = JSON, goes_on: str = "") -> Json:
         """The first objects of a list, or those that it goes on with. Raises as send() does."""
         def ask(limit: int) -> Json:
             whole = {**query, "limit": limit, **({"continue": goes_on} if goes_on else {})}
-            return self.send("GET", f"{path}?{urlencode(whole)}", accept=METADATA if only_metadata else JSON)
+            return self.send("GET", f"{path}?{urlencode(whole)}", accept=accept)
 
         try:
             return ask(PAGE)
         except TooLarge:
             return ask(SMALL_PAGE)
 
-    def pages(self, path: str, query: Json, only_metadata: bool = False) -> tuple[list[Json], str]:
+    def pages(self, path: str, query: Json, accept: str = JSON) -> tuple[list[Json], str]:
         """All objects of a kind, a limited number at a time, and the resourceVersion that a watch can go on from.
 
         Raises as send() does.
@@ -281,7 +283,7 @@ class Http:
         goes_on, is_again = "", False
         while len(items) <= MOST_OBJECTS:
             try:
-                page = self.page(path, query, only_metadata, goes_on)
+                page = self.page(path, query, accept, goes_on)
             except Refused as refused:
                 if refused.status != 410 or is_again:
                     raise

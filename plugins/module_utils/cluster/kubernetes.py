@@ -18,7 +18,7 @@ from ..model.observed import Controller
 from ..model.steps import AUTOSCALER, Create, Delete, Merge, Patch, Write, keys
 from .around import Around
 from .connection import Connection
-from .http import JSON_PATCH, AnswerLost, Http, Refused, Unreachable, quoted
+from .http import JSON_PATCH, METADATA, AnswerLost, Http, Refused, Unreachable, quoted
 from .leases import KubernetesLeases
 from .pods import Pods
 from .watch import Cache
@@ -48,7 +48,7 @@ class KubernetesGateway:
         self.live_pods, self.hand_over, self.refuse_hand_over = pods.live_pods, pods.hand_over, pods.refuse_hand_over
         self.all_pods, self.pods, self.troubled_pods = pods.all, pods.of, pods.troubled_pods
         self.warnings, self.log, self.watched_pods = pods.warnings, pods.log, pods.watched
-        self.look_at_pods_again = pods.look_again
+        self.look_at_pods_again, self.are_starting = pods.look_again, pods.are_starting
         self._around = around = Around(self.http, namespace, self.kind)
         self.find, self.objects, self.revisions, self.nodes = around.find, around.objects, around.revisions, around.nodes
         self.rules, self.why_absent, self.others = around.rules, around.why_absent, around.others
@@ -89,7 +89,7 @@ class KubernetesGateway:
         """The names of the controllers that match all of those label selectors. Raises RolloutError."""
         query = {"labelSelector": ",".join(label_selectors)}
         try:
-            return [item["metadata"]["name"] for item in self.http.pages(self._named.path, query, only_metadata=True)[0]]
+            return [item["metadata"]["name"] for item in self.http.pages(self._named.path, query, accept=METADATA)[0]]
         except Refused as refused:
             raise refused.as_error(self._named.where()) from refused
 

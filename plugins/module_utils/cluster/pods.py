@@ -10,14 +10,15 @@ import collections
 import concurrent.futures
 import contextlib
 import threading
+import time
 import typing as t
 from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
-from ..model.fields import Json, each_text, told
+from ..model.fields import Json, each_text, mapping, objects, text, told, values
 from ..model.observed import Controller, Pod
 from ..model.steps import HandOver, Patch
-from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, AnswerLost, Http, Refused, Unreachable, quoted
+from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, TABLE, AnswerLost, Http, Refused, Unreachable, quoted
 from .watch import Followed
 
 #: Pods are handed over on that many connections at most; each is worth its handshake for so many pods.
@@ -26,6 +27,11 @@ HAND_OVER_CONNECTIONS, PODS_PER_CONNECTION = 16, 25
 SLOW_CONNECTIONS = 20
 #: Seconds between two looks whether a long write may go on.
 TURN = 0.2
+#: Seconds between two glances at many pods, and pages of them at most.
+GLANCE_AGAIN, MOST_PAGES = 3.0, 20
+#: What kubectl get shows of a pod while it starts, or ends.
+STARTING = {"Pending", "ContainerCreating", "PodInitializing", "Running", "Terminating"}
+INIT = tuple(f"Init:{digit}" for digit in range(10))
 #: Of a log, at most.
 LOG_LINES, LOG_BYTES = 5, 4096
 
@@ -42,6 +48,8 @@ class Pods:
         self._troubled: dict[str, Followed] = {}
         self._watched: dict[tuple[str, str], Followed] = {}
         self._warnings: Followed | None = None
+        #: By label selector: when that was asked, and the answer.
+        self._starting: dict[str, tuple[float, bool]] = {}
 
     def stop(self) -> None:
         for each in (self._warnings, *self._troubled.values(), *self._watched.values()):
@@ -54,7 +62,7 @@ class Pods:
         """Those that a controller counts (FilterActivePods of the controller manager). Raises RolloutError."""
         query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
-            items = self._http.pages(self._path, query, only_metadata=True)[0]
+            items = self._http.pages(self._path, query, accept=METADATA)[0]
         except Refused as refused:
             raise refused.as_error(self._where) from refused
         return tuple(Pod.from_api(it["metadata"]) for it in items if "deletionTimestamp" not in it["metadata"])
@@ -144,6 +152,30 @@ class Pods:
         except Refused:
             return []
 
+    def are_starting(self, controller: Controller) -> bool:
+        """As said there; asked now and then, and not where they are followed anyway."""
+        selector, now = _labels(controller.selector), time.monotonic()
+        if selector in self._troubled:
+            return False
+        if now - self._starting.get(selector, (-GLANCE_AGAIN, False))[0] >= GLANCE_AGAIN:
+            self._starting[selector] = now, self._are_starting(selector)
+        return self._starting[selector][1]
+
+    def _are_starting(self, selector: str) -> bool:
+        """By tables of them, which have a tenth of the bytes."""
+        goes_on = ""
+        for _page in range(MOST_PAGES):
+            try:
+                table = self._http.page(self._path, {"labelSelector": selector, "includeObject": "None"}, TABLE, goes_on)
+            except Refused:
+                return False
+            if not shows_a_start(table):
+                return False
+            goes_on = text(mapping(table, "metadata"), "continue")
+            if not goes_on:
+                return True
+        return False
+
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """As said there; what was asked for once is followed."""
         selector = _labels(controller.selector)
@@ -192,6 +224,17 @@ class Pods:
             return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]  # a kubelet may answer with more than it is asked for
         return [told(line.decode(errors="replace")) for line in lines] if status == 200 else []
+
+
+def shows_a_start(table: Json) -> bool:
+    """Whether none of the pods in a table has been restarted, or waits for what its status names."""
+    columns = [text(each, "name") for each in objects(table, "columnDefinitions")]
+    if not {"Status", "Restarts"} <= set(columns):
+        return False
+    rows = [dict(zip(columns, values(row, "cells"), strict=False)) for row in objects(table, "rows")]
+    # Restarts: "0" or 0, or "3 (2m ago)". Init:0/1 is one of several init containers, Init:Error is not.
+    return all((str(row.get("Status")) in STARTING or str(row.get("Status")).startswith(INIT))
+               and str(row.get("Restarts")) == "0" for row in rows)
 
 
 def _own(pods: list[Json], owner: str) -> list[Json]:

@@ -26,6 +26,8 @@ if t.TYPE_CHECKING:
 
 #: Seconds for which a cause may be out of sight: a container that crashes is running for a moment each time.
 FLICKER = 2.0
+#: Pods of which a glance comes first, and the seconds for which it is enough: reading a thousand takes megabytes.
+MANY, GLANCES = 200, 10.0
 #: Pods that a node rejects, one after the other, for each that is missing.
 REJECTED_LIMIT = 3
 #: The same step planned more often than that: somebody else undoes it.
@@ -123,6 +125,9 @@ class Patience:
 
         slow = standing.grows
         if slow is None or not slow.is_observed:
+            return []
+        stagnates = self._clock.monotonic() - self._best_at
+        if not is_over and slow.replicas > MANY and stagnates < GLANCES and self._gateway.are_starting(slow):
             return []
         pods = self._gateway.troubled_pods(slow)
         for other in standing.shrinks:

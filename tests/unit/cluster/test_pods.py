@@ -59,6 +59,48 @@ def test_pods_of_another_controller_are_followed_as_well(known, api):
     assert len(api.sent) == 2
 
 
+def table(*rows, columns=("Name", "Ready", "Status", "Restarts", "Age"), **metadata):
+    """As kubectl get pods has it."""
+    return answer({"kind": "Table", "metadata": {"resourceVersion": "1", **metadata},
+                   "columnDefinitions": [{"name": each} for each in columns], "rows": [{"cells": list(each)} for each in rows]})
+
+
+STARTS = [("a", "0/1", "ContainerCreating", "0", "3s"), ("b", "1/1", "Running", 0, "3s"), ("c", "0/2", "Init:0/1", "0", "3s"),
+          ("d", "0/1", "Terminating", "0", "3s"), ("e", "0/1", "Pending", "0", "3s")]
+
+
+@pytest.mark.parametrize("answers, expected", [
+    ([table(*STARTS)], True),
+    ([table(*STARTS[:2], **{"continue": "more"}), table(*STARTS[2:])], True),
+    ([table(*STARTS[:2], **{"continue": "more"}), table(("f", "0/1", "ImagePullBackOff", "0", "3s"))], False),
+    ([table(("f", "0/1", "Init:Error", "0", "3s"))], False),
+    ([table(("f", "1/1", "Running", "3 (2m ago)", "5m"))], False),
+    ([table(("f", "1/1", "Running", 3, "5m"))], False),
+    ([table(("f", ))], False),
+    ([table(("f", "1/1", ["Running"], "0", "3s"))], False),
+    ([table(*STARTS, columns=("Name", "Age"))], False),
+    ([answer({"kind": "Table", "metadata": [], "rows": "none"})], False),
+    ([pods(of_primary("a"))], False),
+    ([status(406)], False),
+    ([table(*STARTS[:1], **{"continue": "more"})] * 20, False),
+], ids=["they start", "on two pages", "an image on the second page", "an init container", "restarted", "restarted, as a number",
+        "cut", "no text", "no such columns", "no table", "pods", "refused", "without an end"])
+def test_a_glance_at_many_pods_tells_whether_they_only_start(known, api, answers, expected):
+    api.answers += answers
+
+    assert known.are_starting(PRIMARY) is expected
+    assert known.are_starting(PRIMARY) is expected, "asked now and then"
+    assert len(api.sent) == len(answers)
+    assert all("labelSelector=app%3Dfoo&includeObject=None&limit=500" in path for _method, path in api.sent)
+
+
+def test_no_glance_at_pods_that_are_followed(known, api):
+    api.answers += [pods()]
+    known.troubled_pods(PRIMARY)
+
+    assert not known.are_starting(PRIMARY) and len(api.sent) == 1
+
+
 def test_a_watch_of_pods_that_has_ended_is_listed_anew(known, api):
     api.answers += [pods(of_primary("a")), pods(of_primary("b"))]
     api.watches.append(stream({"type": "ERROR", "object": {"code": 410}}))

@@ -16,8 +16,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway i
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT, Patience
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import GLANCES, MANY, REFUSED_LIMIT, Patience
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -101,6 +102,28 @@ def test_the_pods_explain_nothing_before_the_controller_manager_has_acted():
 
     assert "no progress for 5 s" in error.what and "0 of 1 available" in error.why
     assert not cluster.called("troubled_pods")
+
+
+@pytest.mark.parametrize("replicas, starts, first", [(MANY + 1, 4, 4), (MANY + 1, 100, GLANCES), (MANY, 100, 1)],
+                         ids=["until they do more than start", "not for long", "few are read at once"])
+def test_many_pods_that_only_start_are_not_read(replicas, starts, first):
+    its = Controller.from_api(rc(replicas=replicas))
+    clock, read = FakeClock(), []
+
+    class Starting(Alone):
+        def are_starting(self, controller):
+            return clock.now - began < starts
+
+        def troubled_pods(self, controller):
+            read.append(clock.now - began)
+            return []
+
+    began = clock.now
+    patience = Patience(Starting(), clock, Intervals())
+    for _second in range(20):
+        patience.wait(UPDATE, Standing(its, grows=its), "foo", 0)
+        clock.now += 1
+    assert read[0] == first
 
 
 def test_the_whole_task_ends_in_time():

@@ -284,19 +284,15 @@ class Playground:
 
         It is told to ask ten times as often as the shortest time that it was made for, and not to pause between pods.
         """
-        before, began = self._ours.so_far(), time.perf_counter()
-        command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name, "-n", self.namespace,
-                   "rolling-update", "foo", f"--image={image}", "--update-period=0s", "--poll-interval=100ms"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-        seconds = time.perf_counter() - began
-        if ended.returncode:
-            raise SystemExit(f"kubectl failed: {ended.stderr}")
-        return Rolled(seconds, self._ours.so_far() - before, seconds)
+        return self._by_kubectl(path, ["rolling-update", "foo", f"--image={image}", "--update-period=0s", "--poll-interval=100ms"])
 
     def rollout_by_kubectl(self, path: Path, resource: str, image: str) -> Rolled:
         """What `kubectl set image` begins and `kubectl rollout status` waits for; resource is such as statefulset/baz."""
+        return self._by_kubectl(path, ["set", "image", resource, f"web={image}"], ["rollout", "status", resource])
+
+    def _by_kubectl(self, path: Path, *commands: list[str]) -> Rolled:
         before, began = self._ours.so_far(), time.perf_counter()
-        for words in (["set", "image", resource, f"web={image}"], ["rollout", "status", resource]):
+        for words in commands:
             command = [str(path), "--kubeconfig", self.kubeconfig, "--cache-dir", self._folder.name, "-n", self.namespace, *words]
             ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
             if ended.returncode:

@@ -112,9 +112,8 @@ def _stamp(at: float) -> str:
 def up(namespace: Namespace, folder: Path, nodes: int = 2) -> t.Iterator[Kubelet]:
     """Nodes for the namespace alone, whose kubelet this is."""
     with serving(Kubelet(namespace, folder)) as kubelet:
-        names = namespace.add_nodes(nodes, **kubelet.status)
+        namespace.add_nodes(nodes, **kubelet.status)
         try:
-            namespace.until_ready(names)
             yield kubelet
         finally:
             namespace.remove_nodes()

@@ -306,14 +306,6 @@ class Namespace:
                 "status": {"capacity": size, "allocatable": size, **status}})
         return names
 
-    def until_ready(self, names: t.Iterable[str]) -> None:
-        """Wait until these nodes are ready."""
-        def ready() -> bool:
-            nodes = [self._call("GET", f"/api/v1/nodes/{name}") for name in names]
-            return all(is_ready(node) for node in nodes)
-
-        eventually(ready, "nodes that are ready", seconds=60)
-
     def remove_nodes(self, names: t.Iterable[str] = ()) -> None:
         """These, or all that were added for the namespace."""
         query = urlencode({"labelSelector": f"test={self.name}"})

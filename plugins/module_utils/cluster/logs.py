@@ -87,8 +87,8 @@ class Logs:
             generation, began = self._http.connection.generation, time.monotonic()
             try:
                 status, _headers, data = self._http.once("GET", path, accept="*/*", most=2 * limit, seconds=TIMEOUT)
-            except TooLarge as large:
-                raise _Unknown(_unread(log, large.what)) from None
+            except TooLarge as error:
+                raise _Unknown(_unread(log, error.what)) from None
             except Unreachable as error:
                 why = str(error)
                 if time.monotonic() - began > TIMEOUT / 2 or self._stop():

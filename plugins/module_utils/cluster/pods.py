@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import re
 import threading
 import time
 import typing as t
@@ -30,8 +31,7 @@ TURN = 0.2
 #: Seconds between two glances at many pods, and pages of them at most.
 GLANCE_AGAIN, MOST_PAGES = 3.0, 20
 #: What kubectl get shows of a pod while it starts, or ends.
-STARTING = {"Pending", "ContainerCreating", "PodInitializing", "Running", "Terminating"}
-INIT = tuple(f"Init:{digit}" for digit in range(10))
+STARTING = re.compile(r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
 #: Of a log, at most.
 LOG_LINES, LOG_BYTES = 5, 4096
 
@@ -232,9 +232,8 @@ def shows_a_start(table: Json) -> bool:
     if not {"Status", "Restarts"} <= set(columns):
         return False
     rows = [dict(zip(columns, values(row, "cells"), strict=False)) for row in objects(table, "rows")]
-    # Restarts: "0" or 0, or "3 (2m ago)". Init:0/1 is one of several init containers, Init:Error is not.
-    return all((str(row.get("Status")) in STARTING or str(row.get("Status")).startswith(INIT))
-               and str(row.get("Restarts")) == "0" for row in rows)
+    # Restarts: "0" or 0, or "3 (2m ago)".
+    return all(STARTING.fullmatch(str(row.get("Status"))) and str(row.get("Restarts")) == "0" for row in rows)
 
 
 def _own(pods: list[Json], owner: str) -> list[Json]:

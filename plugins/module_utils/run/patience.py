@@ -96,9 +96,9 @@ class Patience:
         progress = (steps, standing.progress)
         if self._best is None or progress > self._best:
             self._best, self._best_at, self._rejected = progress, now, None
-        left = self._best_at + request.progress_deadline - now
-        is_slow = now - self._best_at >= self._intervals.look_at_pods
-        causes = self._causes(request, standing, left <= 0) if is_slow or left <= 0 else []
+        stagnant, left = now - self._best_at, self._best_at + request.progress_deadline - now
+        is_slow = stagnant >= self._intervals.look_at_pods
+        causes = self._causes(request, standing, stagnant, left <= 0) if is_slow or left <= 0 else []
         self._fatal = {kind: times for kind, times in self._fatal.items() if now - times[1] <= FLICKER}
         self._fatal |= {cause.kind: (self._fatal.get(cause.kind, (now, now))[0], now) for cause in causes if cause.is_fatal}
         # A cause that never ends is made again and again meanwhile: grace is for what may end.
@@ -116,9 +116,10 @@ class Patience:
         if request.timeout is not None and self._clock.monotonic() - self._began > request.timeout:
             raise self._failed(request, standing, causes, f"not finished within {request.timeout:g} s")
 
-    def _causes(self, request: Request, standing: Standing, is_over: bool) -> list[diagnosis.Cause]:
+    def _causes(self, request: Request, standing: Standing, stagnant: float, is_over: bool) -> list[diagnosis.Cause]:
         """What keeps the pods of the one that grows from becoming available, old pods that do not go included.
 
+        stagnant: the seconds for which nothing has come nearer.
         It is not the pods as long as the controller manager has not acted upon the size.
         """
         from ..explain import diagnosis
@@ -126,8 +127,7 @@ class Patience:
         slow = standing.grows
         if slow is None or not slow.is_observed:
             return []
-        stagnates = self._clock.monotonic() - self._best_at
-        if not is_over and slow.replicas > MANY and stagnates < GLANCES and self._gateway.are_starting(slow):
+        if not is_over and slow.replicas > MANY and stagnant < GLANCES and self._gateway.are_starting(slow):
             return []
         pods = self._gateway.troubled_pods(slow)
         for other in standing.shrinks:

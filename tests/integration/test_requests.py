@@ -139,3 +139,17 @@ def test_many_pods_are_read_when_they_do_more_than_start(namespace):
         namespace.roll(kill=arm, image="myimage:v3-absent", max_surge="100%", failure_grace=1)
     assert looks[0] == "glance" and "list" in looks
     assert "more pods)" in failed.value.why
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("image", ["unready", "readiness", "novolume", "evicted", "crash"])
+def test_of_many_pods_the_same_causes_are_told_as_of_a_few(namespace, image):
+    """The glance at them only postpones it."""
+    told = []
+    for replicas in (3, MANY + 1):
+        namespace.make_primary(replicas, name=f"foo-{replicas}")
+        with pytest.raises(RolloutFailed) as failed:
+            namespace.roll(name=f"foo-{replicas}", image=f"myimage:v2-{image}", max_surge="100%", progress_deadline=16)
+        told.append({cause["kind"] for cause in failed.value.as_result()["failure"]["causes"]})
+
+    assert told[0] == told[1]

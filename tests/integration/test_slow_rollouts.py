@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from namespace import eventually
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Action
 
 pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready")
+
+#: Seconds; a pod takes three.
+DEADLINE = 5
 
 
 def slow(seconds):
@@ -64,9 +69,26 @@ def test_ten_seconds_until_ready(namespace):
     assert observer.fewest_ready >= 2
 
 
+@pytest.mark.parametrize("kind", ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
+def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace, kind):
+    """What the status says until the server's controller has seen the update is about the end of the one before."""
+    if kind == "DaemonSet":
+        namespace.add_nodes(4)
+        namespace.make_daemon_set(4)
+    else:
+        {"ReplicationController": namespace.make_primary, "Deployment": namespace.make_deployment,
+         "StatefulSet": namespace.make_stateful_set}[kind](4)
+    began = time.monotonic()
+    try:
+        result = namespace.roll(kind=kind, template=slow(3), progress_deadline=DEADLINE)
+    finally:
+        namespace.remove_nodes()
+
+    assert result["rollout"]["phase"] == "complete" and time.monotonic() - began > DEADLINE
+
+
 @pytest.mark.long
 def test_ninety_seconds_until_ready(namespace):
-    """One pod after the other: all of it takes longer than progress_deadline."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:

@@ -225,10 +225,15 @@ class Standing:
     shrinks: tuple[Controller, ...] = ()
     #: Each controller that has pods, and the labels of those that are the new ones; None where it has none of these.
     holders: tuple[tuple[Controller, Json | None], ...] = ()
-    #: Grows whenever the update comes nearer to its end.
+    #: Grows whenever the update comes nearer to its end; means nothing unless is_observed.
     progress: int = 0
     #: There is no way back any more.
     is_past_return: bool = False
+
+    @property
+    def is_observed(self) -> bool:
+        """Its numbers are about what is asked for now, and not about what was before the last write."""
+        return all(it.is_observed for it in (self.survivor, self.grows) if it)
 
     @property
     def lacking(self) -> str:

@@ -141,6 +141,8 @@ class Wait:
     """Nothing to do until the cluster has moved."""
 
     until: str
+    #: The server's own controller makes all the steps until then: the task need not look at each.
+    is_of_server: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,6 +34,9 @@ if t.TYPE_CHECKING:
 
 #: Seconds after which a wait looks up to see whether it should end.
 LOOK_UP = 0.2
+#: Seconds for which the steps of the server's own controller are let come together: looking at each of them, the task would take
+#: from it the processors that they may share.
+TOGETHER = 0.02
 
 
 def run(
@@ -83,11 +86,10 @@ class _Run:
                  stop: t.Callable[[], str], intervals: Intervals) -> None:
         self.flow, self.request, self.gateway, self.clock, self.stop = flow, request, gateway, clock, stop
         self.chronicle = Chronicle(request, gateway, clock, say, intervals)
-        self.patience, self.memory = Patience(gateway, clock, intervals), Memory(who=who())
+        self.patience, self.attempts, self.memory = Patience(gateway, clock, intervals), Attempts(), Memory(who=who())
         self.soaking = _soaking(request, gateway, clock, say, self.memory.warnings)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
         self.start: Observed | None = None
-        self.attempts = Attempts()
         self.has_grown = self.is_watching = False
 
     def to_the_end(self) -> Json:
@@ -231,6 +233,8 @@ class _Run:
         causes, left = self.patience.wait(self.request, self.standing(seen), wait.until, self.attempts.different)
         self.chronicle.tell_wait(wait.until, causes)
         self.lease.keep()
+        if wait.is_of_server:
+            self.clock.sleep(TOGETHER)
         self.gateway.wait(min(left, LOOK_UP))
 
     def watch(self, seen: Observed) -> None:
@@ -262,8 +266,7 @@ class _Run:
     def result(self, seen: Observed, message: str = "") -> Json:
         """The task's; the message is how things stand, where none is given."""
         end = self.standing(seen)
-        # The budgets are not known when the task begins.
-        start = self.standing(dataclasses.replace(self.start or seen, budgets=seen.budgets))
+        start = self.standing(dataclasses.replace(self.start or seen, budgets=seen.budgets))  # not known when the task begins
         if self.memory.has_begun:
             self.chronicle.sample(end, self.is_watching, is_end=True)
         told = self.chronicle.result(start, end)

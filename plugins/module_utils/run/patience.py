@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import math
 import typing as t
 
 from ..cluster.gateway import Gateway
@@ -80,7 +81,7 @@ class Patience:
 
     def begin_anew(self) -> None:
         """All that was known is of another update."""
-        self._best: tuple[int, int] | None = None
+        self._best: tuple[int, float] | None = None
         self._best_at = self._clock.monotonic()
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self._fatal: dict[str, tuple[float, float]] = {}
@@ -93,7 +94,8 @@ class Patience:
         Raises RolloutFailed when nothing has come nearer to the goal for too long, or never will. steps is how many there were.
         """
         now = self._clock.monotonic()
-        progress = (steps, standing.progress)
+        # Before its controller has seen an update, a StatefulSet tells that all pods have the newest template: as at the end.
+        progress = (steps, standing.progress if standing.is_observed else -math.inf)
         if self._best is None or progress > self._best:
             self._best, self._best_at, self._rejected = progress, now, None
         stagnant, left = now - self._best_at, self._best_at + request.progress_deadline - now

@@ -243,13 +243,36 @@ def test_and_it_can_go_back_by_itself():
     assert list(cluster.controllers()) == ["foo"]
 
 
+def stateful_set(updated, replicas=2, generation=1):
+    """As many of its pods have the newest template; of a later generation, the status is about the one before."""
+    return StatefulSet.from_api({
+        "metadata": {"name": "foo", "uid": "uid of foo", "generation": generation, "annotations": {}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "foo"}}, "template": template(), "serviceName": "foo"},
+        "status": {"replicas": replicas, "availableReplicas": replicas, "updatedReplicas": updated, "observedGeneration": 1}})
+
+
+def test_that_all_pods_were_new_before_the_update_is_no_progress():
+    """Each pod comes in time, all of them take longer than the deadline."""
+    clock = FakeClock()
+    patience = Patience(Alone(), clock, Intervals())
+
+    def wait(its):
+        progress = 2 * its.updated + its.available
+        patience.wait(UPDATE, Standing(its, grows=its, progress=progress), "foo", 1)
+        clock.now += UPDATE.progress_deadline - 1
+
+    wait(stateful_set(3, 3, generation=2))
+    for updated in range(3):
+        wait(stateful_set(updated, 3))
+    with pytest.raises(RolloutFailed, match="no progress"):
+        wait(stateful_set(2, 3))
+        wait(stateful_set(2, 3))
+
+
 @pytest.mark.parametrize("there, told", [(1, True), (2, False), (None, False)], ids=["one is missing", "all there", "not seen"])
 def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, told):
     """An old controller manager leaves the status of a StatefulSet as it is while it cannot make a pod."""
-    item = {"metadata": {"name": "foo", "uid": "uid of foo", "generation": 1, "annotations": {}},
-            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "foo"}}, "template": template(), "serviceName": "foo"},
-            "status": {"replicas": 2, "availableReplicas": 2, "updatedReplicas": 0, "observedGeneration": 1}}
-    its = StatefulSet.from_api(item)
+    its = stateful_set(0)
     pod = {"metadata": {"ownerReferences": [{"uid": "uid of foo", "controller": True}]}}
     event = {"involvedObject": {"uid": "uid of foo"}, "reason": "FailedCreate", "message": "exceeded quota: small"}
 

@@ -189,7 +189,7 @@ class Turn:
 
     def progress(self) -> Wait:
         it = self.primary
-        return Wait(f"{it.name} {it.updated}/{it.replicas} updated, {it.available} available")
+        return Wait(f"{it.name} {it.updated}/{it.replicas} updated, {it.available} available", is_of_server=True)
 
     def _is_as_begun(self, record: Rollout) -> bool:
         """Whether the update was begun by the same request, and nobody has changed the template since.

@@ -326,7 +326,7 @@ def _is_complete(seen: DeploymentObserved, primary: Deployment) -> bool:
 def _progress(seen: DeploymentObserved, primary: Deployment) -> Wait:
     new = seen.successor
     return Wait(f"{_name_of(new) or 'its new ReplicaSet'} {new.available if new else 0}/{primary.replicas} available, "
-                f"{seen.old_pods} old")
+                f"{seen.old_pods} old", is_of_server=True)
 
 
 def _name_of(it: Controller | None) -> str:

@@ -406,30 +406,39 @@ class Answers:
     """Counts what a gateway reads."""
 
     def __init__(self, gateway: KubernetesGateway) -> None:
-        self.bytes = 0
+        self._answers: list[Any] = []
+        #: Bytes of watches, which no answer's tell() has.
+        self._streamed = 0
         #: Waited for answers, several at once counted once; those of watches are not waited for.
         self.seconds = 0.0
         self._waiting = 0
         self._since = 0.0
         self._lock = threading.Lock()
         self._request, self._once = gateway.http.connection.pool.urlopen, gateway.http.once
-        gateway.http.connection.pool.urlopen, gateway.http.once = self._watched, self._counted
+        gateway.http.connection.pool.urlopen, gateway.http.once = self._kept, self._counted
 
     def _counted(self, *arguments: Any, **options: Any) -> Any:
         self._waits(1)
         try:
-            status, headers, data = self._once(*arguments, **options)
+            return self._once(*arguments, **options)
         finally:
             self._waits(-1)
-        with self._lock:
-            self.bytes += len(data)
-        return status, headers, data
 
-    def _watched(self, method: str, url: str, **options: Any) -> Any:
+    def _kept(self, method: str, url: str, **options: Any) -> Any:
         answer = self._request(method, url, **options)
         stream = answer.stream
         answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
+        self._answers.append(answer)
         return answer
+
+    def _chunk(self, chunk: bytes) -> bytes:
+        self._streamed += len(chunk)
+        return chunk
+
+    @property
+    def bytes(self) -> int:
+        """What has come over the wire, compressed as it may be; without headers."""
+        return self._streamed + sum(answer.tell() for answer in self._answers)
 
     def _waits(self, more: int) -> None:
         with self._lock:
@@ -438,10 +447,6 @@ class Answers:
             self._waiting += more
             if not self._waiting:
                 self.seconds += time.perf_counter() - self._since
-
-    def _chunk(self, chunk: bytes) -> bytes:
-        self.bytes += len(chunk)
-        return chunk
 
 
 def _template(app: str, image: str) -> Json:

@@ -230,7 +230,7 @@ class Http:
         import urllib3
 
         headers = self.connection.headers()
-        headers["Accept"] = accept
+        headers["Accept"], headers["Accept-Encoding"] = accept, "gzip"  # of answers of more than 128 KiB, as kubectl has it
         if body is not None:
             headers["Content-Type"] = content_type
         self.count(method)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import gzip
+import json
 import threading
 import time
 from http.server import HTTPServer
@@ -257,7 +259,33 @@ def test_a_refusal_long_after_an_outage_is_an_error_at_once(known, api, pauses):
     assert pauses == []
 
 
-@pytest.mark.parametrize("bad", [cut, half, answer(b"{"), answer(b"")], ids=["reset", "cut short", "no JSON", "empty"])
+COMPRESSED = {"Content-Encoding": "gzip"}
+
+
+def compressed(content, end=None):
+    """As the API server sends long answers to whoever takes them so, as kubectl does; up to that byte."""
+    return answer(gzip.compress(json.dumps(content).encode())[:end], **COMPRESSED)
+
+
+def test_a_long_answer_comes_compressed(known, api):
+    api.answers.append(compressed(item("2", replicas=2)))
+
+    known.look_up("foo")
+
+    assert api.requests[0][2]["Accept-Encoding"] == "gzip" and known.controllers()["foo"].replicas == 2
+
+
+def test_a_compressed_answer_has_the_same_limit(known, api, monkeypatch):
+    monkeypatch.setattr(http, "MOST_BYTES", 10**6)
+    api.answers.append(compressed({"kind": "x" * 2 * 10**6}))
+
+    with pytest.raises(RolloutError, match="has more than 1000000 bytes"):
+        known.look_up("foo")
+
+
+@pytest.mark.parametrize("bad", [cut, half, answer(b"{"), answer(b""), compressed({"kind": "x" * 999}, end=-20),
+                                 answer(b'{"kind": "x"}', **COMPRESSED)],
+                         ids=["reset", "cut short", "no JSON", "empty", "half of it compressed", "not compressed as it says"])
 def test_a_read_whose_answer_is_lost_is_tried_again(known, api, bad):
     api.answers += [bad, shown("2", replicas=2)]
 

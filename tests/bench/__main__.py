@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
 SOME = "## Some rows, measured later"
 MARK = "<!-- Below: written by `.venv/bin/python tests/bench --record`. -->"
-sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"), str(ROOT / "tests/integration")]
+sys.path[:0] = [str(ROOT / ".venv/collections"), str(ROOT / "tests/cluster"), str(ROOT / "tests/integration"),
+                str(ROOT / "tests/faults")]
 
 import embedded  # noqa: E402
 from ansible_runs import Ansible  # noqa: E402

@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ class Ansible:
 
     def __init__(self, home: Path) -> None:
         """Use home in place of ~/.ansible, and look for other collections and packages in it."""
+        self._home = home
         self.collections = home / "collections"
         self.packages = home / "packages"
         config = home / "ansible.cfg"
@@ -47,15 +49,30 @@ class Ansible:
 
     def run(self, module: str, changed: bool, **arguments: Any) -> Timed:
         """Run it once. Raises SystemExit, with the output, unless it succeeds and says `changed` as it should."""
-        command = ["ansible", "localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
-        cpu, wall = _cpu_of_children(), time.perf_counter()
-        ended = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
-        cost = Timed(time.perf_counter() - wall, _cpu_of_children() - cpu)
-        result = ended.stdout.partition("=>")[2]
-        if ended.returncode or json.loads(result).get("changed") is not changed:
+        command = ["localhost", "-m", module, *(["-a", json.dumps(arguments)] if arguments else [])]
+        ended, cost = self._timed(command)
+        if ended.returncode or json.loads(ended.stdout.partition("=>")[2]).get("changed") is not changed:
             progress(ended.stdout + ended.stderr)
             raise SystemExit(f"{module} has not ended as it should (changed={changed})")
         return cost
+
+    def run_on(self, hosts: dict[str, dict[str, Any]], module: str, **arguments: Any) -> Timed:
+        """Run it for all these hosts at once, on this machine; each has arguments of its own. Raises SystemExit likewise."""
+        inventory = self._home / "hosts.json"
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        inventory.write_text(json.dumps({"all": {"hosts": {name: local | its for name, its in hosts.items()}}}), "utf-8")
+        its_own = {name: f"{{{{ {name} }}}}" for its in hosts.values() for name in its}
+        ended, cost = self._timed(["all", "-i", str(inventory), "-f", str(len(hosts)), "-m", module,
+                                   "-a", json.dumps(its_own | arguments)])
+        if ended.returncode or ended.stdout.count('"changed": true') < len(hosts):
+            progress(ended.stdout + ended.stderr)
+            raise SystemExit(f"{module} has not changed all of {', '.join(hosts)}")
+        return cost
+
+    def _timed(self, arguments: list[str]) -> tuple[subprocess.CompletedProcess[str], Timed]:
+        cpu, wall = _cpu_of_children(), time.perf_counter()
+        ended = subprocess.run(["ansible", *arguments], env=self._environment, capture_output=True, text=True, check=False)
+        return ended, Timed(time.perf_counter() - wall, _cpu_of_children() - cpu)
 
 
 def _cpu_of_children() -> float:

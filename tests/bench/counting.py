@@ -34,7 +34,14 @@ class Counter:
 
     def so_far(self) -> int:
         """All requests since the beginning."""
-        line = rf'^apiserver_flowcontrol_dispatched_requests_total{{flow_schema="{self._name}",.*}} (\S+)$'
+        return self._count("dispatched")
+
+    def refused(self) -> int:
+        """Those that were answered with 429."""
+        return self._count("rejected")
+
+    def _count(self, how: str) -> int:
+        line = rf'^apiserver_flowcontrol_{how}_requests_total{{flow_schema="{self._name}",.*}} (\S+)$'
         return sum(int(float(count)) for count in re.findall(line, _metrics(self._client), re.MULTILINE))
 
     def end(self) -> None:

@@ -56,8 +56,9 @@ class Rolled(NamedTuple):
     closed: float = 0
     until_handed: float = 0
     steps: int = 0
-    #: Of the answers, events of watches included.
+    #: Of the answers, events of watches included; and of those to patches.
     bytes: int = 0
+    patched: int = 0
     #: Seconds of its own processor time, and of waiting for answers to requests.
     processor: float = 0
     answers: float = 0
@@ -93,6 +94,8 @@ class ManyRolled(NamedTuple):
     requests: int
     #: At most, in mebibytes.
     memory: float
+    #: Requests that the API server answered with 429: too many of them.
+    refused: int
 
 
 class Playground:
@@ -232,7 +235,8 @@ class Playground:
         closed = times.get(CLOSED, ended)
         return Rolled(ended - began, self._ours.so_far() - before, times.get("rename", ended) - began,
                       times.get(OPENED, ended) - closed if CLOSED in times else 0, times.get("hand", closed) - closed,
-                      len(result["steps"]), answers.bytes, processor, answers.seconds, len(line.on_the_way) if line else 0)
+                      len(result["steps"]), answers.bytes(), answers.bytes("PATCH"), processor, answers.seconds,
+                      len(line.on_the_way) if line else 0)
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandedOver:
         """An update of foo that pauses when every pod is new; the handover when the old ones are gone; the bare patches."""
@@ -327,7 +331,7 @@ class Playground:
 
     def roll_many(self, **task: Any) -> ManyRolled:
         """A task of the module for many controllers, as a process of its own: the module as Ansible runs it, without Ansible."""
-        before, began = self._ours.so_far(), time.perf_counter()
+        before, refused, began = self._ours.so_far(), self._ours.refused(), time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig, "namespace": self.namespace, **task,
                                                         "_ansible_remote_tmp": self._folder.name}})
         module = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
@@ -343,7 +347,7 @@ class Playground:
             result = json.loads(output.read())
         if process.returncode or not result["changed"]:
             raise SystemExit(f"nothing was rolled: {result['msg']}")
-        return ManyRolled(seconds, self._ours.so_far() - before, memory / 1024)
+        return ManyRolled(seconds, self._ours.so_far() - before, memory / 1024, self._ours.refused() - refused)
 
     def roll_deployments(self, image: str) -> Rolled:
         """A rollout of all Deployments by their controller, up to the end that `kubectl rollout status` waits for."""
@@ -380,6 +384,14 @@ class Playground:
                 return Rolled(seconds, self._peers.so_far() - before, seconds)
         raise SystemExit(f"{len(waited_for)} controllers were not rolled within {PATIENCE} s")
 
+    def kubeconfig_by(self, url: str) -> str:
+        """The path of the same kubeconfig, but by another way to the API server."""
+        config = json.loads(Path(self.kubeconfig).read_text("utf-8"))
+        config["clusters"][0]["cluster"] = {"server": url}
+        path = Path(self._folder.name) / "kubeconfig-of-another-way"
+        path.write_text(json.dumps(config), "utf-8")
+        return str(path)
+
     def _client_kubeconfig(self) -> Json:
         """A kubeconfig for a new ServiceAccount with the Role of docs/permissions.md, and what kubectl needs besides."""
         self._core.create_namespaced_service_account(self.namespace, {"metadata": {"name": "client"}})
@@ -406,7 +418,7 @@ class Answers:
     """Counts what a gateway reads."""
 
     def __init__(self, gateway: KubernetesGateway) -> None:
-        self._answers: list[Any] = []
+        self._answers: list[tuple[str, Any]] = []
         #: Bytes of watches, which no answer's tell() has.
         self._streamed = 0
         #: Waited for answers, several at once counted once; those of watches are not waited for.
@@ -428,17 +440,17 @@ class Answers:
         answer = self._request(method, url, **options)
         stream = answer.stream
         answer.stream = lambda *args, **kwargs: map(self._chunk, stream(*args, **kwargs))
-        self._answers.append(answer)
+        self._answers.append((method, answer))
         return answer
 
     def _chunk(self, chunk: bytes) -> bytes:
         self._streamed += len(chunk)
         return chunk
 
-    @property
-    def bytes(self) -> int:
-        """What has come over the wire, compressed as it may be; without headers."""
-        return self._streamed + sum(answer.tell() for answer in self._answers)
+    def bytes(self, method: str = "") -> int:
+        """What has come over the wire, or in answers to that method, compressed as it may be; without headers."""
+        answered = sum(answer.tell() for its, answer in self._answers if method in ("", its))
+        return answered if method else answered + self._streamed
 
     def _waits(self, more: int) -> None:
         with self._lock:

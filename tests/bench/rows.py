@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
@@ -18,12 +19,16 @@ import machine
 from ansible_runs import Ansible, Timed
 from given import given_kubeconfig
 from peers import add_kubernetes_core
-from playground import HandedOver, Json, Playground, Rolled
+from playground import HandedOver, Json, ManyRolled, Playground, Rolled
+from proxy import Proxy
 from table import LONG_RUNS, Row, progress
 
 KUBECTL = "kubectl-1.17"
 #: The cluster whose controller manager may send as few requests a second as it does by default.
 THROTTLED = embedded.of_this_checkout("bench-throttled")
+
+#: Seconds that a request to a cluster of another region takes more.
+LINE = 0.1
 
 
 @dataclass(frozen=True)
@@ -104,20 +109,24 @@ def rollout_of_100(bench: Bench) -> list[Row]:
             arguments = {**task, "image": next(versions), "kubeconfig": playground.kubeconfig}
             return bench.ansible.run("baton.kubernetes.rolling_update", changed=True, **arguments).wall
 
-        ours_of_all, with_ansible, theirs_of_all = in_turns(
+        ours_of_all, with_ansible, pings, theirs_of_all = in_turns(
             bench,
             "rollout of 100",
             lambda: playground.by_anyone(lambda: playground.roll(**task, image=next(versions))),
             by_ansible,
+            lambda: bench.ansible.run("ping", changed=False).wall,
             lambda: playground.by_anyone(lambda: playground.roll_deployments(next(versions))),
         )
     ours, theirs = [each for each, _all in ours_of_all], [each for each, _all in theirs_of_all]
     steps = [each.steps for each in ours]
     what, peer, their_seconds = f"{pods} pods, surge {surge}", "Deployment controller", [each.seconds for each in theirs]
+    rollout = median(each.seconds for each in ours)
     return [
         Row(f"{what}: until every pod is new", [each.until_new for each in ours], peer, their_seconds, ratio_goal=1.1),
         Row(f"{what}: with the handover", [each.seconds for each in ours], peer, their_seconds, ratio_goal=1.3),
         Row(f"{what}: `ansible` from start to end", with_ansible, peer, their_seconds),
+        Row("of that, beyond the rollout itself and `ansible -m ping`", [each - rollout - median(pings) for each in with_ansible],
+            most=0.3),
         Row(f"{what}: requests per replaced pod", [each.requests / pods for each in ours], peer,
             [each.requests / pods for each in theirs], unit="", most=1),
         _all_requests(what, pods, ours_of_all, peer, theirs_of_all),
@@ -392,16 +401,18 @@ def _handed_over(what: str, runs: list[HandedOver], most: float | None) -> list[
 def sizes(bench: Bench) -> list[Row]:
     """What an update asks of the API server, by the number of pods; all replaced in one step."""
     rows: list[Row] = []
-    first: list[Rolled] = []
+    measured: dict[int, list[Rolled]] = {}
     for pods in (4, 10, 100, 1000):
         runs, created = _in_one_step(bench, pods)
-        first = first or runs
+        measured[pods] = runs
+        fewer = pods // 10 if pods // 10 in measured else 4
         what = f"{pods} pods in one step"
         rows += [
             Row(f"{what}: requests per step", [each.requests / each.steps for each in runs], "4 pods",
-                [each.requests / each.steps for each in first], unit=""),
-            Row(f"{what}: bytes read per step", [each.bytes / each.steps for each in runs], "4 pods",
-                [each.bytes / each.steps for each in first], unit=""),
+                [each.requests / each.steps for each in measured[4]], unit=""),
+            Row(f"{what}: bytes read per step", [each.bytes / each.steps for each in runs], f"{fewer} pods",
+                [each.bytes / each.steps for each in measured[fewer]], unit="", ratio_goal=5 if pods == 1000 else None),
+            Row("of that, answers to patches: one for each pod", [each.patched / each.steps for each in runs], unit=""),
             Row(f"{what}: the handover, from closed to open", [each.closed for each in runs]),
             Row(f"{what}: pods created beyond those asked for", [each - pods for each in created], unit="", most=0),
         ]
@@ -454,11 +465,45 @@ def _of_a_deployment(bench: Bench, pods: int) -> list[Rolled]:
 
 def fleet(bench: Bench) -> list[Row]:
     """100 controllers of 3 pods in one task, alongside one controller in one task and 100 Deployments at once."""
-    return [*_fleet(bench, "ReplicationController"), *_fleet(bench, "Deployment")]
+    return [*_fleet_of_100(bench, "ReplicationController"), *_fleet_of_100(bench, "Deployment")]
 
 
-def _fleet(bench: Bench, kind: str) -> list[Row]:
+def _fleet_of_100(bench: Bench, kind: str) -> list[Row]:
     count, pods = 100, 3
+    many, one, theirs = _fleet(bench, kind, count, pods, concurrency=count)
+    allowed = [each.seconds + its.seconds for each, its in zip(one, theirs, strict=True)]
+    what = f"{count} {kind}s of {pods} pods in one task"
+    return [
+        Row(f"{what}", [each.seconds for each in many], "one such task + the Deployment controller", allowed, ratio_goal=1.5),
+        Row(f"{what}: memory at most", [each.memory for each in many], "one of them", [each.memory for each in one], unit="MiB",
+            most=150),
+        Row(f"{what}: requests per {kind}", [each.requests / count for each in many], "one of them",
+            [each.requests for each in one], unit=""),
+    ]
+
+
+def large_fleet(bench: Bench) -> list[Row]:
+    """1,000 ReplicationControllers of 2 pods in one task, 50 at a time, alongside as many Deployments at once."""
+    kind, rows = "ReplicationController", []
+    few = None
+    for count in (10, 100, 1000):
+        many, _one, theirs = _fleet(bench, kind, count, pods=2, concurrency=50)
+        few, what = few or many, f"{count} {kind}s of 2 pods in one task, 50 at a time"
+        is_all = count == 1000
+        rows += [
+            Row(what, [each.seconds for each in many], "Deployment controller", [each.seconds for each in theirs],
+                ratio_goal=1.3 if is_all else None),
+            Row(f"{what}: memory at most", [each.memory for each in many], unit="MiB", most=200 if is_all else None),
+            Row(f"{what}: requests per {kind}", [each.requests / count for each in many], f"10 {kind}s",
+                [each.requests / 10 for each in few], unit="", ratio_goal=1 if is_all else None),
+            Row(f"{what}: requests that were answered 429", [each.refused for each in many], unit="", most=0),
+        ]
+    return rows
+
+
+def _fleet(bench: Bench, kind: str, count: int, pods: int,
+           concurrency: int) -> tuple[list[ManyRolled], list[ManyRolled], list[Rolled]]:
+    """Many of a kind in one task; one of them in one task; as many Deployments by their controller."""
     with Playground(bench.kubeconfig) as ours, Playground(bench.kubeconfig) as single, Playground(bench.kubeconfig) as peers:
         names = [f"foo-{number}" for number in range(count)]
         for name in names:
@@ -471,19 +516,41 @@ def _fleet(bench: Bench, kind: str) -> list[Row]:
         many, one, theirs = in_turns(
             bench.not_too_many(),
             f"fleet of {count}, {kind}",
-            lambda: ours.roll_many(kind=kind, names=names, concurrency=count, image=next(versions)),
+            lambda: ours.roll_many(kind=kind, names=names, concurrency=concurrency, image=next(versions)),
             lambda: single.roll_many(kind=kind, name="foo", image=next(versions)),
             lambda: peers.roll_deployments(next(versions)),
         )
-    allowed = [each.seconds + its.seconds for each, its in zip(one, theirs, strict=True)]
-    what = f"{count} {kind}s of {pods} pods in one task"
-    return [
-        Row(f"{what}", [each.seconds for each in many], "one such task + the Deployment controller", allowed, ratio_goal=1.5),
-        Row(f"{what}: memory at most", [each.memory for each in many], "one of them", [each.memory for each in one], unit="MiB",
-            most=150),
-        Row(f"{what}: requests per {kind}", [each.requests / count for each in many], "one of them",
-            [each.requests for each in one], unit=""),
-    ]
+    return many, one, theirs
+
+
+def region(bench: Bench) -> list[Row]:
+    """Ten clusters of a region in one command, over lines of 100 ms; alongside the slowest of three of them, each on its own.
+
+    They are namespaces of one cluster: what is measured is what the commands cost on the controller.
+    """
+    count, alone, seconds = 10, 3, 3
+    with contextlib.ExitStack() as stack:
+        clusters = [stack.enter_context(Playground(bench.kubeconfig)) for _number in range(count)]
+        for each in clusters:
+            each.create_controller(5, "myimage:v1", minReadySeconds=seconds)
+            each.until_ready()
+        line = stack.enter_context(Proxy(bench.kubeconfig))
+        line.script = lambda exchange: time.sleep(LINE)
+        hosts = {each.namespace: {"namespace": each.namespace, "kubeconfig": each.kubeconfig_by(line.url)} for each in clusters}
+        versions = new_versions()
+
+        def roll(*names: str) -> float:
+            return bench.ansible.run_on({name: hosts[name] for name in names}, "baton.kubernetes.rolling_update",
+                                        name="foo", image=next(versions)).wall
+
+        together, slowest = in_turns(
+            bench.not_too_many(),
+            f"a region of {count} clusters",
+            lambda: roll(*hosts),
+            lambda: max(roll(name) for name in list(hosts)[:alone]),
+        )
+    what = f"{count} clusters in one command, 5 pods each, {seconds} s until ready, lines of 100 ms"
+    return [Row(what, together, f"the slowest of {alone} alone", slowest, ratio_goal=1.1)]
 
 
 ROWS: dict[str, Callable[[Bench], list[Row]]] = {
@@ -503,4 +570,6 @@ ROWS: dict[str, Callable[[Bench], list[Row]]] = {
     "sizes": sizes,
     "sizes-of-deployments": sizes_of_deployments,
     "fleet": fleet,
+    "large-fleet": large_fleet,
+    "region": region,
 }

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -85,6 +86,24 @@ def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace,
         namespace.remove_nodes()
 
     assert result["rollout"]["phase"] == "complete" and time.monotonic() - began > DEADLINE
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_somebody_makes_it_smaller_in_the_middle(namespace, kind):
+    """There are fewer pods that can become new than there were already."""
+    make, patch = {"Deployment": (namespace.make_deployment, namespace.patch_deployment),
+                   "StatefulSet": (namespace.make_stateful_set, namespace.patch_stateful_set)}[kind]
+    make(6)
+    is_smaller = threading.Event()
+
+    def say(line):
+        if not is_smaller.is_set() and len(new_pods(namespace)) >= 4:
+            is_smaller.set()
+            patch({"spec": {"replicas": 3}})
+
+    result = namespace.roll(kind=kind, template=slow(3), progress_deadline=DEADLINE, say=say)
+
+    assert is_smaller.is_set() and result["rollout"]["phase"] == "complete"
 
 
 @pytest.mark.long

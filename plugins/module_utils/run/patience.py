@@ -82,6 +82,8 @@ class Patience:
     def begin_anew(self) -> None:
         """All that was known is of another update."""
         self._best: tuple[int, float] | None = None
+        #: The size that the update had to reach, at the least.
+        self._smallest = math.inf
         self._best_at = self._clock.monotonic()
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self._fatal: dict[str, tuple[float, float]] = {}
@@ -96,8 +98,10 @@ class Patience:
         now = self._clock.monotonic()
         # Before its controller has seen an update, a StatefulSet tells that all pods have the newest template: as at the end.
         progress = (steps, standing.progress if standing.is_observed else -math.inf)
-        if self._best is None or progress > self._best:
+        goal = math.inf if standing.goal is None else standing.goal
+        if self._best is None or progress > self._best or goal < self._smallest:  # of a smaller one, less is to be had
             self._best, self._best_at, self._rejected = progress, now, None
+        self._smallest = min(self._smallest, goal)
         stagnant, left = now - self._best_at, self._best_at + request.progress_deadline - now
         is_slow = stagnant >= self._intervals.look_at_pods
         causes = self._causes(request, standing, stagnant, left <= 0) if is_slow or left <= 0 else []

@@ -269,6 +269,23 @@ def test_that_all_pods_were_new_before_the_update_is_no_progress():
         wait(stateful_set(2, 3))
 
 
+def test_of_fewer_pods_fewer_can_be_new():
+    """Somebody makes it smaller in the middle of the update; that it grows again and again is no progress."""
+    clock = FakeClock()
+    patience = Patience(Alone(), clock, Intervals())
+
+    def wait(updated, replicas):
+        its = stateful_set(updated, replicas)
+        patience.wait(UPDATE, Standing(its, grows=its, goal=replicas, progress=2 * updated + replicas), "foo", 1)
+        clock.now += UPDATE.progress_deadline - 1
+
+    for updated, replicas in ((8, 10), (3, 5), (4, 5)):
+        wait(updated, replicas)
+    with pytest.raises(RolloutFailed, match="no progress"):
+        for replicas in (6, 5, 6, 5):
+            wait(2, replicas)
+
+
 @pytest.mark.parametrize("there, told", [(1, True), (2, False), (None, False)], ids=["one is missing", "all there", "not seen"])
 def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, told):
     """An old controller manager leaves the status of a StatefulSet as it is while it cannot make a pod."""

@@ -121,7 +121,7 @@ class RevisionsFlow(Flow):
             unavailable=unavailable, since=there.rollout.time if there.rollout else None,
             before=_images_before(there, primary), after=primary.images, template=primary.template,
             paused=there.rollout.paused if there.rollout else None, grows=primary,
-            holders=((primary, new_pods if direction != "back" else None),), progress=2 * primary.updated + primary.available)
+            holders=((primary, new_pods if direction != "back" else None),), progress=_progress(primary))
 
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
         there = t.cast(RevisionsObserved, seen)
@@ -165,6 +165,12 @@ def _is_confirmed(request: Request, seen: RevisionsObserved, wanted: Json | None
     if wanted is None or not is_told or not base.is_observed or same_template(base.template, wanted, request.label_key):
         return False
     return is_confirmed(request, base, wanted, cluster, memory, lambda template: trial(request, base, template))
+
+
+def _progress(it: ByRevisions) -> int:
+    """More with each pod that is new, and with each that is available; where it became smaller, with each that has gone."""
+    excess = it.current - it.replicas
+    return -excess if excess > 0 else 2 * it.updated + it.available
 
 
 def _phase(there: RevisionsObserved) -> tuple[str, str | None]:

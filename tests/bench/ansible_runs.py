@@ -70,11 +70,12 @@ class Ansible:
         return cost
 
     def _timed(self, arguments: list[str]) -> tuple[subprocess.CompletedProcess[str], Timed]:
-        cpu, wall = _cpu_of_children(), time.perf_counter()
+        cpu, wall = cpu_of_children(), time.perf_counter()
         ended = subprocess.run(["ansible", *arguments], env=self._environment, capture_output=True, text=True, check=False)
-        return ended, Timed(time.perf_counter() - wall, _cpu_of_children() - cpu)
+        return ended, Timed(time.perf_counter() - wall, cpu_of_children() - cpu)
 
 
-def _cpu_of_children() -> float:
+def cpu_of_children() -> float:
+    """Seconds of processor time of the processes that have been started here and have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

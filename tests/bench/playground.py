@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import kubernetes
+from ansible_runs import cpu_of_children
 from counting import Counter, Everybody
 from namespace import role
 from slow_line import SlowLine
@@ -96,6 +97,8 @@ class ManyRolled(NamedTuple):
     memory: float
     #: Requests that the API server answered with 429: too many of them.
     refused: int
+    #: Seconds of its own processor time.
+    processor: float
 
 
 class Playground:
@@ -331,7 +334,8 @@ class Playground:
 
     def roll_many(self, **task: Any) -> ManyRolled:
         """A task of the module for many controllers, as a process of its own: the module as Ansible runs it, without Ansible."""
-        before, refused, began = self._ours.so_far(), self._ours.refused(), time.perf_counter()
+        before, refused, processor = self._ours.so_far(), self._ours.refused(), cpu_of_children()
+        began = time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig, "namespace": self.namespace, **task,
                                                         "_ansible_remote_tmp": self._folder.name}})
         module = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
@@ -347,7 +351,8 @@ class Playground:
             result = json.loads(output.read())
         if process.returncode or not result["changed"]:
             raise SystemExit(f"nothing was rolled: {result['msg']}")
-        return ManyRolled(seconds, self._ours.so_far() - before, memory / 1024, self._ours.refused() - refused)
+        return ManyRolled(seconds, self._ours.so_far() - before, memory / 1024, self._ours.refused() - refused,
+                          cpu_of_children() - processor)
 
     def roll_deployments(self, image: str) -> Rolled:
         """A rollout of all Deployments by their controller, up to the end that `kubectl rollout status` waits for."""

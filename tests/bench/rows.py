@@ -493,6 +493,7 @@ def large_fleet(bench: Bench) -> list[Row]:
         rows += [
             Row(what, [each.seconds for each in many], "Deployment controller", [each.seconds for each in theirs],
                 ratio_goal=1.3 if is_all else None),
+            Row("of that, our own processor time", [each.processor for each in many]),
             Row(f"{what}: memory at most", [each.memory for each in many], unit="MiB", most=200 if is_all else None),
             Row(f"{what}: requests per {kind}", [each.requests / count for each in many], f"10 {kind}s",
                 [each.requests / 10 for each in few], unit="", ratio_goal=1 if is_all else None),

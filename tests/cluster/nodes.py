@@ -14,7 +14,7 @@ FAKE_NODES = 4
 
 def create_nodes(api: Api) -> None:
     """Create those that are not there. Raises Refused, OSError."""
-    size = {"cpu": "1000", "memory": "4Ti", "pods": "1000"}
+    size = {"cpu": "1000", "memory": "4Ti", "pods": "2000"}
     for number in range(FAKE_NODES):
         name = f"fake-{number}"
         api.create(

@@ -21,7 +21,8 @@ venv: .venv/ready ## The Python environment in .venv, built again when a require
 	  "Python 3.11 or newer is needed, which '$(PYTHON)' is not: name one, as in: make PYTHON=python3.11"; exit 1; }
 	@echo "Installing the pinned requirements into .venv: about a minute the first time"
 	@$(PYTHON) -m venv --clear .venv
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/requirements.lock
+	@$(or $(MEANWHILE),:) & .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r tests/requirements.lock && wait || { kill $$! 2> /dev/null; wait; exit 1; }
 	@mkdir -p .venv/collections/ansible_collections/baton
 	@ln -s ../../../.. .venv/collections/ansible_collections/baton/kubernetes
 	@touch $@
@@ -37,6 +38,7 @@ pins: ## The lock files, after a change of a requirements file: every package wi
 	@$(COMPILE) --output-file tests/packaging/requirements.lock tests/packaging/requirements.txt
 
 .PHONY: demo
+demo: MEANWHILE = .venv/bin/python tests/cluster build > /dev/null
 demo: .venv/ready ## A cluster, a ReplicationController at v1, and what happens when it is rolled, killed, resumed
 	@bash tests/demo/demo.sh
 

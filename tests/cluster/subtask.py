@@ -10,19 +10,45 @@ import signal
 import subprocess
 import threading
 import time
-from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from workspace import SIGN_OF_LIFE, ClusterError, say
 
 
-def run(label: str, argv: list[str], folder: Path | None = None, environment: dict[str, str] | None = None) -> None:
-    """Run argv to its end, saying every few seconds how long it takes and what it printed last.
+class Progress:
+    """How much of a known number of pieces is done, by one command or several: each line that they print is a piece."""
+
+    def __init__(self, pieces: int) -> None:
+        self._pieces, self._done, self._began = pieces, 0, time.monotonic()
+
+    def count(self, lines: Iterable[str]) -> Iterator[str]:
+        """The same lines, counted as they come."""
+        for line in lines:
+            self._done += 1
+            yield line
+
+    def __str__(self) -> str:
+        if not self._done:
+            return ""
+        to_do = max(0, self._pieces - self._done)
+        left = (time.monotonic() - self._began) / self._done * to_do
+        return f", {min(self._done, self._pieces)} of {self._pieces}, about {max(left, SIGN_OF_LIFE):.0f} s left"
+
+
+def run(
+    label: str,
+    argv: list[str],
+    folder: Path | None = None,
+    environment: dict[str, str] | None = None,
+    progress: Progress | None = None,
+) -> list[str]:
+    """Run argv to its end, saying every few seconds how long it takes and what it printed last; the lines of its output.
 
     Raises ClusterError with the end of its output if it fails. An exception (Ctrl-C) ends the command too.
     """
     began = time.monotonic()
-    output: deque[str] = deque(maxlen=15)
+    output: list[str] = []
     with subprocess.Popen(
         argv,
         cwd=folder,
@@ -34,7 +60,9 @@ def run(label: str, argv: list[str], folder: Path | None = None, environment: di
         errors="replace",
         start_new_session=True,
     ) as process:
-        reader = threading.Thread(target=output.extend, args=(process.stdout,), daemon=True)
+        assert process.stdout
+        lines = progress.count(process.stdout) if progress else process.stdout
+        reader = threading.Thread(target=output.extend, args=(lines,), daemon=True)
         reader.start()
         try:
             while True:
@@ -43,11 +71,12 @@ def run(label: str, argv: list[str], folder: Path | None = None, environment: di
                     break
                 except subprocess.TimeoutExpired:
                     now = output[-1].strip() if output else "no output yet"
-                    say(f"{label}: {time.monotonic() - began:.0f} s ({now[:80]})")
+                    say(f"{label}: {time.monotonic() - began:.0f} s{progress or ''} ({now[:80]})")
         except BaseException:
             os.killpg(process.pid, signal.SIGINT)  # the whole group: go has compilers as children
             raise
         reader.join()
     if process.returncode:
-        raise ClusterError(f"{label} failed, exit code {process.returncode}:\n{''.join(output)}")
+        raise ClusterError(f"{label} failed, exit code {process.returncode}:\n{''.join(output[-15:])}")
     say(f"{label}: done in {time.monotonic() - began:.0f} s")
+    return output

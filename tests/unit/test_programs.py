@@ -1,0 +1,103 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""How tests/cluster has its programs built: by a Go that is played here, which writes each with the name that Go would give it."""
+
+from __future__ import annotations
+
+import os
+
+import binaries
+import pytest
+import subtask
+from workspace import ClusterError
+
+GO = """#!/bin/sh
+echo "$1 $PWD $*" >> "$CALLS"
+case "$1" in
+version) echo go version go1.99.0 linux/amd64; exit;;
+list) echo go: downloading this and that >&2; echo package one@v1; echo package two@v2; exit;;
+esac
+while [ "$1" != -o ]; do shift; done
+folder=$2; shift 2
+for package; do
+  name=$(echo "$package" | sed -E 's:/v[0-9]+$::; s:.*/::')
+  [ "$name" != "$BROKEN" ] || { echo "no space left for $name"; exit 1; }
+  echo "$package" > "$folder$name"
+done
+"""
+
+
+@pytest.fixture
+def calls(tmp_path, monkeypatch):
+    """What Go was asked, but for its version."""
+    go = tmp_path / "path" / "go"
+    go.parent.mkdir()
+    go.write_text(GO)
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return lambda: [line for line in (tmp_path / "calls").read_text().splitlines() if not line.startswith("version ")]
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_each_module_is_built_at_once_and_each_program_has_its_own_name(calls, tmp_path):
+    paths = binaries.provide()
+
+    assert {name: path.read_text().strip() for name, path in paths.items()} == {
+        name: binaries.PACKAGES[name][1] for name in binaries.NEEDED}
+    assert all(path.name == name for name, path in paths.items())
+    assert [(call.split()[0], call.split()[1].rpartition("/")[2]) for call in calls()] == [
+        ("list", "kubernetes"), ("list", "kwok"), ("build", "kubernetes"), ("build", "kwok")]
+    assert {path.name for path in (tmp_path / "cache").rglob(".*")} == set(), "nothing is left half-written"
+
+
+def test_what_is_there_is_not_built_again(calls):
+    first = binaries.provide()
+    before = calls()
+
+    assert binaries.provide() == first
+    assert calls() == before
+
+    binaries.provide([*binaries.NEEDED, "kubectl"])
+    assert [call.split()[-1] for call in calls()[len(before):]] == [binaries.PACKAGES["kubectl"][1]] * 2
+
+
+def test_a_build_that_fails_leaves_no_program_and_the_next_one_goes_on(calls, tmp_path, monkeypatch):
+    """Of a module whose last program fails, those that were written before are drafts, which nobody finds."""
+    monkeypatch.setenv("BROKEN", "kube-scheduler")
+    with pytest.raises(ClusterError, match=r"(?s)kube-scheduler failed, exit code 1:.*no space left for kube-scheduler"):
+        binaries.provide()
+    assert not [path for path in files(tmp_path / "cache") if "/.drafts/" not in path]
+
+    monkeypatch.delenv("BROKEN")
+    assert all(path.exists() for path in binaries.provide().values())
+
+
+@pytest.mark.parametrize("kubernetes", binaries.VERSIONS)
+def test_another_way_to_compile_is_another_program(calls, monkeypatch, kubernetes):
+    before = binaries.provide(["kube-apiserver"], kubernetes)
+    flags = binaries._flags
+
+    monkeypatch.setattr(binaries, "_flags", lambda module: [*flags(module), "-race"])
+    after = binaries.provide(["kube-apiserver"], kubernetes)
+
+    assert before["kube-apiserver"] != after["kube-apiserver"]
+    assert "-race" in calls()[-1].split()
+
+
+def test_how_long_it_still_takes(monkeypatch):
+    now = iter([100, 130, 130, 130])
+    monkeypatch.setattr(subtask.time, "monotonic", lambda: next(now))
+    progress = subtask.Progress(4)
+    assert str(progress) == "", "nothing is known yet"
+
+    assert list(progress.count(["a"])) == ["a"]
+    assert str(progress) == ", 1 of 4, about 90 s left"
+    list(progress.count("bcdefg"))
+    assert str(progress) == ", 4 of 4, about 8 s left", "more than were announced; the last one takes a while"

@@ -126,7 +126,7 @@ def _build(go: Path, folder: Path, modules_of: Mapping[str, str]) -> None:
         names = [name for name in modules_of if not (folder / name).exists()]  # somebody else may have built meanwhile
         if not names:
             return
-        say(f"building {', '.join(names)}: once per machine, those of a cluster take about 5 minutes on 2 cores from nothing")
+        say(f"building {', '.join(names)}: once per machine, those of a cluster take about 6 minutes on 2 cores from nothing")
         began = time.monotonic()
         modules = {modules_of[name]: [each for each in names if modules_of[each] == modules_of[name]] for name in names}
         progress = subtask.Progress(len({package for module in modules for package in _to_compile(go, module, modules[module])}))

@@ -65,6 +65,8 @@ class Rolled(NamedTuple):
     answers: float = 0
     #: Requests on a slow line that were sent one after the other.
     on_the_way: int = 0
+    #: Seconds until its first write is done.
+    until_begun: float = 0
 
 
 class HandedOver(NamedTuple):
@@ -239,7 +241,7 @@ class Playground:
         return Rolled(ended - began, self._ours.so_far() - before, times.get("rename", ended) - began,
                       times.get(OPENED, ended) - closed if CLOSED in times else 0, times.get("hand", closed) - closed,
                       len(result["steps"]), answers.bytes(), answers.bytes("PATCH"), processor, answers.seconds,
-                      len(line.on_the_way) if line else 0)
+                      len(line.on_the_way) if line else 0, times.get("update", began) - began)
 
     def roll_and_hand_over(self, pods: int, image: str) -> HandedOver:
         """An update of foo that pauses when every pod is new; the handover when the old ones are gone; the bare patches."""
@@ -338,9 +340,11 @@ class Playground:
         began = time.perf_counter()
         arguments = json.dumps({"ANSIBLE_MODULE_ARGS": {"kubeconfig": self.kubeconfig, "namespace": self.namespace, **task,
                                                         "_ansible_remote_tmp": self._folder.name}})
+        given = Path(self._folder.name) / "arguments"  # of 1,000 names, no command line
+        given.write_text(arguments, "utf-8")
         module = "ansible_collections.baton.kubernetes.plugins.modules.rolling_update"
         with open(Path(self._folder.name) / "result", "w+b") as output:
-            process = subprocess.Popen([sys.executable, "-m", module, arguments], stdout=output,
+            process = subprocess.Popen([sys.executable, "-m", module, str(given)], stdout=output,
                                        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
             memory = 0
             while process.poll() is None:

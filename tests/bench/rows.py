@@ -264,6 +264,8 @@ def _beside_a_patch_and_kubectl(bench: Bench, what: str, pods: int, ours: Playgr
     return [
         Row(what, seconds, "a patch and a watch", [each.seconds for each in patched], ratio_goal=1.05),
         Row(what, seconds, f"{KUBECTL} set image, rollout status", [each.seconds for each in by_kubectl], ratio_goal=1.05),
+        Row("of that, until its first write is done", [each.until_begun for each in our_runs]),
+        Row("of that, our own processor time", [each.processor for each in our_runs]),
         Row(f"{what}: the task's requests per replaced pod", [each.requests / pods for each in our_runs], unit="", most=1),
     ], rest
 

@@ -189,7 +189,8 @@ class Turn:
 
     def progress(self) -> Wait:
         it = self.primary
-        return Wait(f"{it.name} {it.updated}/{it.replicas} updated, {it.available} available", is_of_server=True)
+        is_last = it.is_observed and it.updated >= it.replicas  # nothing is to come together with what is waited for then
+        return Wait(f"{it.name} {it.updated}/{it.replicas} updated, {it.available} available", is_of_server=not is_last)
 
     def _is_as_begun(self, record: Rollout) -> bool:
         """Whether the update was begun by the same request, and nobody has changed the template since.

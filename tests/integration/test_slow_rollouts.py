@@ -108,6 +108,7 @@ def test_somebody_makes_it_smaller_in_the_middle(namespace, kind):
 
 @pytest.mark.long
 def test_ninety_seconds_until_ready(namespace):
+    """One pod after the other: all of it takes longer than progress_deadline."""
     namespace.make_primary(2)
 
     with namespace.observer() as observer:

@@ -27,6 +27,8 @@ AT_ONCE = 4
 
 
 PROBE = {"httpGet": {"path": "/ready", "port": 8080}, "periodSeconds": 1, "failureThreshold": 2}
+LATER = PROBE | {"initialDelaySeconds": 60}
+"""Of a container that is to end before it is asked, however long a busy machine takes for that."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -65,9 +67,9 @@ ROWS = [
     Row("image that may not be pulled", "image", "ErrImageNeverPull", "localhost/none:v9.* is not present",
         container={"image": "localhost/none:v9", "imagePullPolicy": "Never"}),
     Row("image name that is none", "image-name", "InvalidImageName", "Bad//Name", container={"image": "localhost/Bad//Name"}),
-    Row("crash loop", "crash", CRASH, "exit code 3", container={"env": CRASHING}, log=LAST_WORDS),
+    Row("crash loop", "crash", CRASH, "exit code 3", container={"env": CRASHING, "readinessProbe": LATER}, log=LAST_WORDS),
     Row("too little memory", "memory", "OOMKilled", "exit code 137 .SIGKILL.", log="v2 starting",
-        container={"env": environment(MEMORY_MB=200), "resources": {"limits": {"memory": "64Mi"}}}),
+        container={"env": environment(MEMORY_MB=200), "resources": {"limits": {"memory": "64Mi"}}, "readinessProbe": LATER}),
     Row("command not in the image", "command", "StartError|RunContainerError", "/nope: no such file",
         container={"command": ["/nope"]}),
     Row("init container fails", "init-crash", CRASH, "exit code 3", place=", init container setup", log=LAST_WORDS,

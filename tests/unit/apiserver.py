@@ -26,6 +26,7 @@ class Api(http.server.ThreadingHTTPServer):
     """Gives the answers that a test has prepared, one for each request, and keeps the requests."""
 
     daemon_threads = True
+    request_queue_size = 128  # of connections that wait; a busy machine lets many come before it takes the first
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)

@@ -438,7 +438,7 @@ def test_connections_of_answers_that_were_given_up_are_used_again(connection, ap
 def slowly(content):
     """An answer that comes late."""
     def send(handler, query):
-        handler.server.closing.wait(0.03)
+        handler.server.closing.wait(0.6)
         answer(content)(handler, query)
     return send
 
@@ -448,7 +448,7 @@ def slowly(content):
     ([slowly(item("2")), shown("3"), slowly(item("4"))], False),
 ], ids=["all", "not all"])
 def test_it_is_the_line_where_every_answer_takes_long(cluster, api, monkeypatch, answers, is_slow):
-    monkeypatch.setattr(http, "SLOW", 0.02)
+    monkeypatch.setattr(http, "SLOW", 0.5)
     api.answers += answers
 
     for _answer in answers:

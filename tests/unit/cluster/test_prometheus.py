@@ -215,7 +215,7 @@ def test_an_answer_that_never_ends_is_not_waited_for(server):
     def drips(handler, _query):
         handler.send_response(200)
         handler.end_headers()
-        for _byte in range(100):
+        for _byte in range(400):
             handler.wfile.write(b" ")
             handler.wfile.flush()
             time.sleep(0.05)
@@ -223,8 +223,8 @@ def test_an_answer_that_never_ends_is_not_waited_for(server):
     server.answers += [drips]
     began = time.monotonic()
 
-    assert "is not complete after 0.2 s" in client(server.url, timeout=0.2).ask(QUERY).why
-    assert time.monotonic() - began < 3
+    assert "is not complete after 1 s" in client(server.url, timeout=1).ask(QUERY).why
+    assert time.monotonic() - began < 10
 
 
 #: Passwords that are not escaped; of some of them, urllib's sentence has a part.

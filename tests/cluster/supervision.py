@@ -13,6 +13,9 @@ from processes import Process
 from state import State
 from workspace import SYSTEM_PATH, ClusterError, last_lines, uninterrupted, wait_for
 
+ENVIRONMENT = {"PATH": SYSTEM_PATH, "GOGC": "400"}
+"""Of each program: no ETCD_ settings, no ~/.kwok of the user's. Garbage is collected late: processors are scarcer than memory."""
+
 
 def look(state: State, component: Component) -> str:
     """ "healthy", "unhealthy" (it runs, but does not say that it is well) or "stopped"."""
@@ -24,7 +27,7 @@ def look(state: State, component: Component) -> str:
 
 def start(state: State, components: list[Component], programs: dict[str, Path]) -> None:
     """Start them, in place of what may still run of them, and wait until all are healthy. Raises ClusterError."""
-    environment = {"PATH": SYSTEM_PATH, "HOME": str(state.folder)}  # no ETCD_ settings, no ~/.kwok of the user's
+    environment = ENVIRONMENT | {"HOME": str(state.folder)}
     for component in components:
         end(state, component.name, signal.SIGKILL)
         component.before(state.settings)

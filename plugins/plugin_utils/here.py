@@ -6,6 +6,7 @@
 
 How a module is begun is most of what a short task costs. What only asks is answered in the worker process itself. What may take
 long has a process of its own, which is to the worker what a module's is: it notices when Ansible has gone, and can be killed alone.
+What all of them need is loaded with this file, which Ansible does before it forks its workers: once, and not for each host.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ import typing as t
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.utils.display import Display
 
+from ..module_utils import task
 from ..module_utils.model.fields import Json
+
+with contextlib.suppress(Exception):  # that there is none, or a broken one, is told where it is needed
+    importlib.import_module("kubernetes.config")
 
 
 def parameters(module: str, args: t.Any, folder: str) -> Json | None:
     """Arguments as a module (as task.py calls it: UPDATE) has them; None where it has something to say of them."""
     try:
         with _in_folder(folder):
-            exclusive = getattr(_task(), f"{module}_EXCLUSIVE", None)
-            validator = ArgumentSpecValidator(getattr(_task(), f"{module}_OPTIONS"), mutually_exclusive=exclusive)
+            exclusive = getattr(task, f"{module}_EXCLUSIVE", None)
+            validator = ArgumentSpecValidator(getattr(task, f"{module}_OPTIONS"), mutually_exclusive=exclusive)
             valid = validator.validate(json.loads(json.dumps(args)))
     except Exception as error:  # whatever it is, the module says it better
         Display().vvv(f"left to the module: {error!r}")
@@ -42,10 +47,6 @@ def parameters(module: str, args: t.Any, folder: str) -> Json | None:
 def answer(function: str, params: Json, folder: str, **more: bool) -> Json | None:
     """What that function of module_utils.task says, which changes nothing and waits for nothing; None leaves it to the module."""
     try:
-        # Here, and not where it is needed: so many calls further down, Python 3.11 maps and unmaps a piece of its stack
-        # at 7,000 of the calls that this takes, 45 ms in all.
-        with contextlib.suppress(ImportError):  # which is told where it is needed
-            importlib.import_module("kubernetes.config")
         with _in_folder(folder):  # as core has it for the module
             return _told(function, params, more)
     except Exception as error:  # whatever it is, the module says it better
@@ -93,7 +94,6 @@ class Process:
 
 def _told(function: str, params: Json, more: dict[str, bool]) -> Json | None:
     warnings: list[str] = []
-    task = _task()
     with _unheard():
         result = task.answer(lambda given: getattr(task, function)(given, **more), params, warnings.append)
     return result and {**result, "invocation": task.invocation(params), **({"warnings": warnings} if warnings else {})}
@@ -104,11 +104,6 @@ def _told_whatever_happens(function: str, params: Json, more: dict[str, bool]) -
         return _told(function, params, more)
     except Exception as error:
         return {"failed": True, "msg": f"unexpected error: {error!r}", "exception": traceback.format_exc()}
-
-
-def _task() -> t.Any:
-    """Loaded when it is needed: it loads most of what the collection has."""
-    return importlib.import_module("ansible_collections.baton.kubernetes.plugins.module_utils.task")
 
 
 @contextlib.contextmanager

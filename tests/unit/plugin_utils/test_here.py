@@ -33,7 +33,7 @@ def code(work):
 @pytest.fixture
 def task(monkeypatch):
     def use(work):
-        monkeypatch.setattr(here, "_task", lambda: code(work))
+        monkeypatch.setattr(here, "task", code(work))
 
     return use
 

@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit sanity packaging integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
+TIERS := lint unit browser sanity packaging integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -49,6 +49,7 @@ test: .venv/ready ## Every tier that this machine can run, and a summary
 .PHONY: $(TIERS:%=test-%)
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster
+test-browser: ## The report as Chromium lays it out; installs Debian's package where there is none
 test-sanity: ## ansible-test sanity
 test-packaging: ## The built collection: what is in it, and galaxy-importer
 test-integration: ## pytest tests/integration: on the embedded cluster

@@ -21,6 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/cluster"), str(ROOT / "tests/kind")]
 
+import debian  # noqa: E402
 import engine  # noqa: E402
 import given_engine  # noqa: E402
 import machine  # noqa: E402
@@ -32,6 +33,8 @@ BUILD = "python tests/cluster build"  # takes minutes the first time, which mole
 WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
+
+BROWSER = "chromium"
 
 # Two minutes of the integration tests; tests/kind/README.md tells how all of them run there.
 ON_KIND = "pytest -q -n 4 " + " ".join(f"tests/integration/test_{name}.py" for name in ("pause", "replica_set", "resume"))
@@ -67,6 +70,11 @@ def no_real_node() -> str:
     return "KUBECONFIG names the cluster, and its nodes are not ours to kill" if given_kubeconfig() else machine.hindrance()
 
 
+def no_browser() -> str:
+    """Say why the report cannot be looked at here; what can be installed is no reason."""
+    return debian.hindrance("a browser", {BROWSER: BROWSER})
+
+
 TIERS = {
     "lint": Tier(
         [
@@ -80,6 +88,7 @@ TIERS = {
         ]
     ),
     "unit": Tier(["pytest -q -n auto --dist worksteal --durations 20 tests/unit"]),
+    "browser": Tier([f"python tests/cluster/debian.py {BROWSER}", "pytest -q -m browser tests/unit/filter"], missing=no_browser),
     "sanity": Tier(["bash tests/sanity/run"]),
     "packaging": Tier(["python tests/packaging"]),
     "integration": Tier([BUILD, f"pytest -q {WORKERS} --durations 20 tests/integration"]),

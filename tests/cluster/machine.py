@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import subtask
-from workspace import SYSTEM_PATH, ClusterError, say, wait_for
+import debian
+from workspace import SYSTEM_PATH, ClusterError, wait_for
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -38,9 +38,8 @@ def hindrance(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> 
         return f"{what} needs root"
     if not os.access(CGROUPS / "memory", os.W_OK):
         return f"{what} needs control groups of version 1 that may be written, and {CGROUPS}/memory is none"
-    missing = _missing(needed)
-    if missing and not shutil.which("apt-get"):
-        return f"{what} needs {', '.join(missing)}, and there is no apt-get to install it"
+    if why := debian.hindrance(what, needed):
+        return why
     try:
         subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"], check=True, capture_output=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
@@ -52,20 +51,14 @@ def install(what: str = "a real node", needed: Mapping[str, str] = NEEDED) -> No
     """Install the Debian packages that are missing. Raises ClusterError."""
     if why := hindrance(what, needed):
         raise ClusterError(why)
-    packages = sorted(set(_missing(needed).values()))
-    if packages:
-        say(f"installing {', '.join(packages)} with apt-get")
-        environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        subtask.run("reading the lists of packages", ["apt-get", "update"])
-        get = ["apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages]
-        subtask.run("installing packages", get, environment=environment)
+    debian.install(needed)
 
 
 def check(folder: Path) -> None:
     """See that a node can run with its files there. Raises ClusterError."""
     if why := hindrance():
         raise ClusterError(why)
-    if missing := _missing(NEEDED):
+    if missing := debian.missing(NEEDED):
         raise ClusterError(f"a real node needs {', '.join(missing)}: `build --real-node` installs what is missing")
     if folder.is_relative_to("/run") or folder.is_relative_to("/var"):
         raise ClusterError(f"the files of a real node would be hidden from it at {folder}: set XDG_CACHE_HOME")
@@ -95,7 +88,3 @@ def remove_control_groups(name: str) -> None:
         return not any(top.exists() for top in control_groups(name))
 
     wait_for(f"the end of the control groups {name}", are_gone)
-
-
-def _missing(needed: Mapping[str, str]) -> dict[str, str]:
-    return {program: package for program, package in needed.items() if not shutil.which(program, path=SYSTEM_PATH)}

@@ -3,7 +3,7 @@
 
 """The page as a browser lays it out: on a phone, on a screen, on paper, nothing is cut off. And its colours can be told apart.
 
-Needs Chromium (Debian's package chromium); one start of it lays out all pages at all widths.
+The first needs Chromium (`make test-browser` installs Debian's); one start of it lays out all pages at all widths.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from results import FAILURE, analysis, failed, paused, updated
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
 
 CSS = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.css.j2"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 #: Pixels of a phone, a tablet, a screen; of paper, A4 without its margins.
 WIDTHS, PAPER = (390, 768, 1280), 680
 NAME, WORD = "n" * 253, "w" * 400
@@ -73,8 +71,6 @@ onload = () => {
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What the browser has measured, by page and width."""
-    if not CHROMIUM:
-        pytest.skip("NEEDS CHROMIUM: apt-get install chromium")
     frames = []
     for name, data in PAGES.items():
         page = rollout_report(data)
@@ -84,13 +80,14 @@ def found(tmp_path_factory):
             frames.append(f'<iframe name="{name} {width}" style="{style}" srcdoc="{html.escape(document)}"></iframe>')
     folder = tmp_path_factory.mktemp("browser")
     (folder / "all.html").write_text(f"<pre id=found></pre>{''.join(frames)}<script>{MEASURE}</script>", encoding="utf-8")
-    command = [CHROMIUM, "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
-               "--disable-component-update", "--disable-quic", f"--user-data-dir={folder / 'profile'}",
+    command = ["chromium", "--headless", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
+               "--disable-component-update", "--disable-quic", "--disable-dev-shm-usage", f"--user-data-dir={folder / 'profile'}",
                *(["--no-sandbox"] if os.geteuid() == 0 else []), "--dump-dom", f"file://{folder}/all.html"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     return json.loads(html.unescape(re.search(r'<pre id="found">(.*?)</pre>', run.stdout, re.DOTALL)[1]))
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("width", [*WIDTHS, "paper"])
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_is_cut_off(found, name, width):

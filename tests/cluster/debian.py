@@ -1,0 +1,45 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Programs that Debian has and a test needs. `python tests/cluster/debian.py chromium` installs one whose package is called so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+
+import subtask
+from workspace import SYSTEM_PATH, ClusterError, say
+
+
+def missing(needed: Mapping[str, str]) -> dict[str, str]:
+    """Those of the programs that this machine lacks, each with its package."""
+    return {program: package for program, package in needed.items() if not shutil.which(program, path=SYSTEM_PATH)}
+
+
+def hindrance(what: str, needed: Mapping[str, str]) -> str:
+    """Why it lacks a program that cannot be installed; "" if there is none."""
+    lacking = missing(needed)
+    if lacking and not shutil.which("apt-get"):
+        return f"{what} needs {', '.join(lacking)}, and there is no apt-get to install it"
+    if lacking and os.geteuid() != 0:
+        return f"{what} needs {', '.join(lacking)}, and only root can install it"
+    return ""
+
+
+def install(needed: Mapping[str, str]) -> None:
+    """Install the packages of the programs that are missing. Raises ClusterError."""
+    if packages := sorted(set(missing(needed).values())):
+        say(f"installing {', '.join(packages)} with apt-get")
+        subtask.run("reading the lists of packages", ["apt-get", "update"])
+        get = ["apt-get", "install", "--yes", "--no-install-recommends", "--no-remove", *packages]
+        subtask.run("installing packages", get, environment=os.environ | {"DEBIAN_FRONTEND": "noninteractive"})
+
+
+if __name__ == "__main__":
+    try:
+        install({name: name for name in sys.argv[1:]})
+    except ClusterError as error:
+        sys.exit(str(error))

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import subtask
@@ -22,7 +22,7 @@ PACKAGES = {
     "kube-apiserver": ("kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
     "kube-controller-manager": ("kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     "kube-scheduler": ("kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    "kwok": ("kubernetes", "sigs.k8s.io/kwok/cmd/kwok"),
     "kubelet": ("kubernetes", "k8s.io/kubernetes/cmd/kubelet"),
     "kube-proxy": ("kubernetes", "k8s.io/kubernetes/cmd/kube-proxy"),
     "web": ("web", "baton.test/cluster/web"),
@@ -47,9 +47,8 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 OLDER = tuple(sorted(folder.name for folder in HERE.glob("kubernetes-*/")))
 
-ALONE = (*OLDER, "kubectl-1.17", "web", "k6", "kind", "kubeadm")
-KEPT_TOGETHER = (("kubernetes", "kwok"), *((module,) for module in ALONE))
-"""Modules whose programs share a folder: another version of one of them builds all of these again."""
+MODULES = ("kubernetes", *OLDER, "kubectl-1.17", "web", "k6", "kind", "kubeadm")
+"""The programs of one share a folder: another version of one of them builds all of these again."""
 
 
 def _release(module: str) -> str:
@@ -84,11 +83,11 @@ def provide(names: Iterable[str] = NEEDED, kubernetes: str = NEWEST) -> dict[str
     wanted = [name for name, path in paths.items() if path is None]
     if wanted:
         go = find_go()
-        for modules in KEPT_TOGETHER:
-            folder = cache() / "bin" / _key(go, modules)
-            here = {name: modules_of[name] for name in wanted if modules_of[name] in modules}
+        for module in MODULES:
+            folder = cache() / "bin" / _key(go, module)
+            here = [name for name in wanted if modules_of[name] == module]
             if not all((folder / name).exists() for name in here):
-                _build(go, folder, here)
+                _build(go, folder, module, here)
             paths.update({name: folder / name for name in here})
     return paths
 
@@ -110,35 +109,31 @@ def _prebuilt(name: str) -> Path | None:
     return path if os.access(path, os.X_OK) else None
 
 
-def _key(go: Path, modules: Iterable[str]) -> str:
-    """What decides the bytes of the programs: the pinned modules, sources of ours, and the Go that compiles them, and how."""
+def _key(go: Path, module: str) -> str:
+    """What decides the bytes of its programs: the pinned modules, sources of ours, and the Go that compiles them, and how."""
     digest = hashlib.sha256(version_of(go).encode())
-    for module in modules:
-        digest.update(" ".join(_flags(module)).encode())
-        for file in sorted((HERE / module).iterdir()):
-            digest.update(file.read_bytes())
+    digest.update(" ".join(_flags(module)).encode())
+    for file in sorted((HERE / module).iterdir()):
+        digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _build(go: Path, folder: Path, modules_of: Mapping[str, str]) -> None:
-    """Build those programs that are not there."""
+def _build(go: Path, folder: Path, module: str, wanted: Iterable[str]) -> None:
+    """Build those of its programs that are not there, all at once: one is linked while another is compiled."""
     with locked(folder.with_suffix(".lock"), "the programs of the cluster"):
-        names = [name for name in modules_of if not (folder / name).exists()]  # somebody else may have built meanwhile
+        names = [name for name in wanted if not (folder / name).exists()]  # somebody else may have built meanwhile
         if not names:
             return
-        say(f"building {', '.join(names)}: once per machine, those of a cluster take about 6 minutes on 2 cores from nothing")
+        say(f"building {', '.join(names)}: once per machine, those of a cluster take about 8 minutes on 2 cores from nothing")
         began = time.monotonic()
-        modules = {modules_of[name]: [each for each in names if modules_of[each] == modules_of[name]] for name in names}
-        progress = subtask.Progress(len({package for module in modules for package in _to_compile(go, module, modules[module])}))
+        progress = subtask.Progress(len(_to_compile(go, module, names)))
         drafts = folder / ".drafts"
         shutil.rmtree(drafts, ignore_errors=True)  # of somebody who was killed
         drafts.mkdir(parents=True)
-        for module, programs in modules.items():
-            # All of a module at once: one is linked while another is compiled.
-            command = [str(go), "build", "-v", *_flags(module), "-o", f"{drafts}/", *_packages(programs)]
-            subtask.run(f"building {', '.join(programs)}", command, HERE / module, environment(), progress)
-            for name in programs:
-                (drafts / _name_from_go(name)).rename(folder / name)  # at once: half a program is never found there
+        command = [str(go), "build", "-v", *_flags(module), "-o", f"{drafts}/", *_packages(names)]
+        subtask.run(f"building {', '.join(names)}", command, HERE / module, environment(), progress)
+        for name in names:
+            (drafts / _name_from_go(name)).rename(folder / name)  # at once: half a program is never found there
         drafts.rmdir()
         say(f"built in {time.monotonic() - began:.0f} s: {folder}")
 
@@ -184,7 +179,7 @@ def _flags(module: str) -> list[str]:
 
 def _link_flags(module: str) -> str:
     """Without symbols, and of Kubernetes with the version, which its own build scripts set at link time."""
-    version = _release(module if module != "kwok" else "kubernetes")
+    version = _release(module)
     if not version:
         return "-s -w"
     major, minor, _patch = version[1:].split(".")

@@ -17,7 +17,7 @@ from workspace import SIGN_OF_LIFE, ClusterError, say
 
 
 class Progress:
-    """How much of a known number of pieces is done, by one command or several: each line that they print is a piece."""
+    """How much of a known number of pieces is done: each line that a command prints is one."""
 
     def __init__(self, pieces: int) -> None:
         self._pieces, self._done, self._began = pieces, 0, time.monotonic()

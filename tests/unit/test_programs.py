@@ -46,14 +46,14 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_each_module_is_built_at_once_and_each_program_has_its_own_name(calls, tmp_path):
+def test_all_are_built_at_once_and_each_program_has_its_own_name(calls, tmp_path):
     paths = binaries.provide()
 
     assert {name: path.read_text().strip() for name, path in paths.items()} == {
         name: binaries.PACKAGES[name][1] for name in binaries.NEEDED}
     assert all(path.name == name for name, path in paths.items())
     assert [(call.split()[0], call.split()[1].rpartition("/")[2]) for call in calls()] == [
-        ("list", "kubernetes"), ("list", "kwok"), ("build", "kubernetes"), ("build", "kwok")]
+        ("list", "kubernetes"), ("build", "kubernetes")]
     assert {path.name for path in (tmp_path / "cache").rglob(".*")} == set(), "nothing is left half-written"
 
 
@@ -71,7 +71,8 @@ def test_what_is_there_is_not_built_again(calls):
 def test_a_build_that_fails_leaves_no_program_and_the_next_one_goes_on(calls, tmp_path, monkeypatch):
     """Of a module whose last program fails, those that were written before are drafts, which nobody finds."""
     monkeypatch.setenv("BROKEN", "kube-scheduler")
-    with pytest.raises(ClusterError, match=r"(?s)kube-scheduler failed, exit code 1:.*no space left for kube-scheduler"):
+    with pytest.raises(ClusterError,
+                       match=r"(?s)^building .*kube-scheduler.* failed, exit code 1:.*no space left for kube-scheduler"):
         binaries.provide()
     assert not [path for path in files(tmp_path / "cache") if "/.drafts/" not in path]
 

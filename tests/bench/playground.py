@@ -13,13 +13,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import kubernetes
 from ansible_runs import cpu_of_children
 from counting import Counter, Everybody
+from kubernetes.client.exceptions import ApiException
 from namespace import role
 from slow_line import SlowLine
 from watching import Watch
@@ -382,16 +383,28 @@ class Playground:
         listed = listing(self.namespace)
         for name in (waited_for := {it.metadata.name for it in listed.items}):
             patching(name, self.namespace, patch)
-        stream = kubernetes.watch.Watch().stream(
-            listing, self.namespace, resource_version=listed.metadata.resource_version, timeout_seconds=PATIENCE)
-        for event in stream:
-            it = event["object"]
+        for it in self._as_they_become(listing, listed):
             if _is_complete(it) and it.spec.template.spec.containers[0].image == image:
                 waited_for.discard(it.metadata.name)
             if not waited_for:
                 seconds = time.perf_counter() - began
                 return Rolled(seconds, self._peers.so_far() - before, seconds)
         raise SystemExit(f"{len(waited_for)} controllers were not rolled within {PATIENCE} s")
+
+    def _as_they_become(self, listing: Callable[..., Any], listed: Any) -> Iterator[Any]:
+        """The objects of a list, and then each that has changed; listed again where the server has forgotten what came since."""
+        while True:
+            yield from listed.items
+            stream = kubernetes.watch.Watch().stream(
+                listing, self.namespace, resource_version=listed.metadata.resource_version, timeout_seconds=PATIENCE)
+            try:
+                for event in stream:
+                    yield event["object"]
+                return
+            except ApiException as error:
+                if error.status != 410:
+                    raise
+            listed = listing(self.namespace)
 
     def kubeconfig_by(self, url: str) -> str:
         """The path of the same kubeconfig, but by another way to the API server."""

@@ -124,7 +124,7 @@ def _build(go: Path, folder: Path, module: str, wanted: Iterable[str]) -> None:
         names = [name for name in wanted if not (folder / name).exists()]  # somebody else may have built meanwhile
         if not names:
             return
-        say(f"building {', '.join(names)}: once per machine, those of a cluster take about 8 minutes on 2 cores from nothing")
+        say(f"building {', '.join(names)}: once per machine, those of a cluster take 3 to 9 minutes on 2 cores from nothing")
         began = time.monotonic()
         progress = subtask.Progress(len(_to_compile(go, module, names)))
         drafts = folder / ".drafts"

@@ -42,9 +42,12 @@ demo: MEANWHILE = .venv/bin/python tests/cluster build > /dev/null
 demo: .venv/ready ## A cluster, a ReplicationController at v1, and what happens when it is rolled, killed, resumed
 	@bash tests/demo/demo.sh
 
-.PHONY: test
-test: .venv/ready ## Every tier that this machine can run, and a summary
-	@.venv/bin/python tests/run.py $(TIERS)
+.PHONY: test test-all
+test: .venv/ready ## Every tier that a change needs and this machine can run, and a summary: what CI runs
+	@.venv/bin/python tests/run.py --change
+
+test-all: .venv/ready ## Everything there is, each sample in full: hours; nightly, and before a release
+	@.venv/bin/python tests/run.py --all
 
 .PHONY: $(TIERS:%=test-%)
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull

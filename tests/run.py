@@ -1,14 +1,19 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run test tiers one after the other and print a summary: `make test` runs all, `make test-unit` one.
+"""Run test tiers one after the other and print a summary: `make test`, `make test-all`, or one, as `make test-unit`.
 
 A tier is a row of TIERS. A failing tier does not keep the next from running. A tier that this machine cannot run is
 SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run it either.
+
+`make test` runs a tier that has `files` of its own only when these have changed since the tier last passed, and says
+NOT RUN otherwise: VERIFIED has the digest of these files, written whenever the tier passes, to be committed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
 import subprocess
@@ -33,8 +38,13 @@ BUILD = "python tests/cluster build"  # takes minutes the first time, which mole
 WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
 
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
+#: What only a real kubelet can prove: its own tests and cluster, and the modules that read its words.
+NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/cluster/logs.py", "plugins/module_utils/explain/signs.py")
 
 BROWSER = "chromium"
+
+#: The digest of a tier's own files when it last passed, for each tier that has some.
+VERIFIED = ROOT / "tests" / "verified.json"
 
 # Two minutes of the integration tests; tests/kind/README.md tells how all of them run there.
 ON_KIND = "pytest -q -n 4 " + " ".join(f"tests/integration/test_{name}.py" for name in ("pause", "replica_set", "resume"))
@@ -47,6 +57,7 @@ class Tier:
     commands: list[str]
     missing: Callable[[], str] = str  # why this machine cannot run it; "" where it can
     in_ci: bool = True  # CI has what it needs
+    files: tuple[str, ...] = ()  # `make test` runs it only when one of these has changed; always where there are none
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,12 @@ TIERS = {
         ]
     ),
     "unit": Tier(["pytest -q -n auto --dist worksteal --durations 20 tests/unit"]),
-    "browser": Tier([f"python tests/cluster/debian.py {BROWSER}", "pytest -q -m browser tests/unit/filter"], missing=no_browser),
+    "browser": Tier(
+        [f"python tests/cluster/debian.py {BROWSER}", "pytest -q -m browser tests/unit/filter"],
+        missing=no_browser,
+        files=("tests/unit/filter", "roles/image_bump/templates", "plugins/plugin_utils/curves.py",
+               "plugins/plugin_utils/overview.py", "plugins/plugin_utils/rollouts.py", "plugins/plugin_utils/sizes_chart.py"),
+    ),
     "sanity": Tier(["bash tests/sanity/run"]),
     "packaging": Tier(["python tests/packaging"]),
     "integration": Tier([BUILD, f"pytest -q {WORKERS} --durations 20 tests/integration"]),
@@ -101,15 +117,53 @@ TIERS = {
     "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20", "python tests/histories --seeds 1-84"]),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"]),
     "versions": Tier([BUILD, "python tests/versions"]),
-    "node-sample": Tier([BUILD_NODE, "pytest -q tests/node"], missing=no_real_node, in_ci=False),
+    "node-sample": Tier(
+        [BUILD_NODE, "pytest -q tests/node"], missing=no_real_node, in_ci=False,
+        files=NODE_FILES,
+    ),
     "node": Tier(
-        [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False
+        [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False,
+        files=NODE_FILES,
     ),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
     "kind": Tier(
         ["pytest -q tests/kind", "python tests/kind molecule test --scenario-name kind", f"python tests/kind --cluster {ON_KIND}"],
-        missing=no_kind, in_ci=False),
+        missing=no_kind, in_ci=False, files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
+#: The tiers of `make test`, in this order.
+CHANGE = ("lint", "unit", "browser", "sanity", "packaging", "integration", "faults-sample", "manifests-sample", "histories-sample",
+          "versions-sample", "node-sample", "molecule", "kind")
+#: The tiers of `make test-all`: the whole of each sample.
+ALL = tuple(name.removesuffix("-sample") for name in CHANGE)
+
+
+def digest(tier: Tier) -> str:
+    """Return the SHA-256 of a tier's own files: paths and contents of all that git knows or would know."""
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *tier.files],
+                            cwd=ROOT, capture_output=True, check=True).stdout
+    paths = sorted(path for path in listed.decode().split("\0") if path and (ROOT / path).is_file())
+    contents = hashlib.sha256()
+    for path in paths:
+        contents.update(f"{path}\0{hashlib.sha256((ROOT / path).read_bytes()).hexdigest()}\n".encode())
+    return contents.hexdigest()
+
+
+def verified() -> dict[str, str]:
+    """Return the digests with which tiers last passed, by the tier's name without -sample."""
+    return json.loads(VERIFIED.read_text("utf-8"))
+
+
+def is_unchanged(name: str) -> bool:
+    """Return whether a tier has files of its own, all as they were when it last passed."""
+    return bool(TIERS[name].files) and verified().get(name.removesuffix("-sample")) == digest(TIERS[name])
+
+
+def record(name: str) -> None:
+    """Write the digest of a tier that has passed; the file is committed with the change."""
+    if TIERS[name].files and not is_unchanged(name):
+        digests = {**verified(), name.removesuffix("-sample"): digest(TIERS[name])}
+        VERIFIED.write_text(json.dumps(digests, indent=2, sort_keys=True) + "\n", "utf-8")
+        print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}", flush=True)
 
 
 def run(name: str) -> Result:
@@ -123,6 +177,8 @@ def run(name: str) -> Result:
     print(f"== {name}", flush=True)
     start = time.monotonic()
     failed = [command for command in tier.commands if not succeeds(command)]
+    if not failed:
+        record(name)
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
@@ -133,12 +189,19 @@ def succeeds(command: str) -> bool:
 
 
 def main(names: list[str]) -> int:
-    """Run the named tiers, print the table, and return the exit code."""
-    results = {name: run(name) for name in names}
+    """Run the named tiers, or the set that --change or --all names; print the table and return the exit code."""
+    is_change = names == ["--change"]
+    names = list(CHANGE if is_change else ALL if names == ["--all"] else names)
+    unchanged = list(filter(is_unchanged, names)) if is_change else []
+    results = {name: run(name) for name in names if name not in unchanged}
 
     print(f"\n{'tier':17}{'result':9}{'seconds':>7}")
     for name, result in results.items():
         print(f"{name:17}{result.outcome:9}{result.seconds:7.0f}  {result.reason}".rstrip())
+    for name in unchanged:
+        print(f"{name:17}NOT RUN          its files are as they were when it last passed; `make test-{name}` runs it")
+    if is_change:
+        print("NOT RUN: all points of the samples; `make test-all` runs everything")
 
     outcomes = [result.outcome for result in results.values()]
     passed, failed, skipped = (outcomes.count(outcome) for outcome in ("passed", "FAILED", "SKIPPED"))

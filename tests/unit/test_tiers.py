@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -72,3 +73,45 @@ def test_kind_needs_no_engine_where_one_can_be_made(runner, monkeypatch, tmp_pat
                          ids=lambda path: "/".join(path.parts[-2:]))
 def test_a_scenario_names_its_cluster_after_the_checkout(path):
     assert set(re.findall(r"--name'?, *\W*(\w[\w-]*)", path.read_text("utf-8"))) <= {"cluster_name"}
+
+
+@pytest.fixture
+def two_tiers(runner, monkeypatch, tmp_path):
+    """A checkout with one tier that always runs, and one that runs when its file has changed."""
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "node.py").write_text("1\n", encoding="utf-8")
+    (tmp_path / "verified.json").write_text("{}", encoding="utf-8")
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    monkeypatch.setattr(runner, "VERIFIED", tmp_path / "verified.json")
+    monkeypatch.setattr(runner, "CHANGE", ("unit", "node-sample"))
+    monkeypatch.setattr(runner, "TIERS", {
+        "unit": runner.Tier(["true"]), "node-sample": runner.Tier(["test -e node.py"], files=("node.py",))})
+    return runner
+
+
+def test_a_tier_runs_again_only_when_its_own_files_have_changed(two_tiers, tmp_path, capsys):
+    def tiers_run():
+        assert two_tiers.main(["--change"]) == 0
+        return re.findall(r"^([a-z-]+) +(passed|NOT RUN)", capsys.readouterr().out, re.MULTILINE)
+
+    assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
+    assert tiers_run() == [("unit", "passed"), ("node-sample", "NOT RUN")]
+    (tmp_path / "node.py").write_text("2\n", encoding="utf-8")
+    assert tiers_run() == [("unit", "passed"), ("node-sample", "passed")]
+
+
+def test_a_tier_that_failed_runs_again(two_tiers, tmp_path, monkeypatch):
+    monkeypatch.setitem(two_tiers.TIERS, "node-sample", two_tiers.Tier(["false"], files=("node.py",)))
+
+    assert two_tiers.main(["--change"]) == two_tiers.main(["--change"]) == 1
+
+
+def test_the_files_of_each_tier_exist(runner):
+    assert [path for tier in runner.TIERS.values() for path in tier.files if not (ROOT / path).exists()] == []
+
+
+def test_make_knows_each_tier(runner):
+    targets = re.search(r"^TIERS := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)[1].split()
+
+    assert targets == list(runner.CHANGE)
+    assert {*runner.CHANGE, *runner.ALL} == set(runner.TIERS)

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -46,8 +47,12 @@ BROWSER = "chromium"
 #: The digest of a tier's own files when it last passed, for each tier that has some.
 VERIFIED = ROOT / "tests" / "verified.json"
 
+PYTEST = "pytest -q --tb=short --maxfail=5"
+#: Tests that take minutes, or install packages: pyproject.toml has the limit of the others.
+LONG = f"{PYTEST} -o timeout=1800"
+
 # Two minutes of the integration tests; tests/kind/README.md tells how all of them run there.
-ON_KIND = "pytest -q -n 4 " + " ".join(f"tests/integration/test_{name}.py" for name in ("pause", "replica_set", "resume"))
+ON_KIND = f"{PYTEST} -n 4 " + " ".join(f"tests/integration/test_{name}.py" for name in ("pause", "replica_set", "resume"))
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,7 @@ class Tier:
     commands: list[str]
     missing: Callable[[], str] = str  # why this machine cannot run it; "" where it can
     in_ci: bool = True  # CI has what it needs
+    minutes: int = 30  # after which a command of it is ended, as failed
     files: tuple[str, ...] = ()  # `make test` runs it only when one of these has changed; always where there are none
 
 
@@ -98,36 +104,37 @@ TIERS = {
             "antsibull-changelog lint",
         ]
     ),
-    "unit": Tier(["pytest -q -n auto --dist worksteal --durations 20 tests/unit"]),
+    "unit": Tier([f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=60 tests/unit"]),
     "browser": Tier(
-        [f"python tests/cluster/debian.py {BROWSER}", "pytest -q -m browser tests/unit/filter"],
+        [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/filter"],
         missing=no_browser,
         files=("tests/unit/filter", "roles/image_bump/templates", "plugins/plugin_utils/curves.py",
                "plugins/plugin_utils/overview.py", "plugins/plugin_utils/rollouts.py", "plugins/plugin_utils/sizes_chart.py"),
     ),
     "sanity": Tier(["bash tests/sanity/run"]),
     "packaging": Tier(["python tests/packaging"]),
-    "integration": Tier([BUILD, f"pytest -q {WORKERS} --durations 20 tests/integration"]),
+    "integration": Tier([BUILD, f"{PYTEST} {WORKERS} --durations 20 tests/integration"], minutes=60),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
-    "faults": Tier([BUILD, "python tests/faults", "pytest -q -m long tests/integration",
-                    "env FORGERIES=3000 pytest -q tests/unit/test_forgery.py"]),
+    "faults": Tier([BUILD, "python tests/faults", f"{LONG} -m long tests/integration",
+                    f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
     "manifests-sample": Tier([BUILD, "python tests/manifests --sample"]),
-    "manifests": Tier([BUILD, "python tests/manifests"]),
+    "manifests": Tier([BUILD, "python tests/manifests"], minutes=60),
     "histories-sample": Tier([BUILD, "python tests/histories --seeds 1-4"]),
-    "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20", "python tests/histories --seeds 1-84"]),
+    "histories": Tier([BUILD, "python tests/histories --simulated 500 --seeds 1-20", "python tests/histories --seeds 1-84"],
+                      minutes=120),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"]),
-    "versions": Tier([BUILD, "python tests/versions"]),
+    "versions": Tier([BUILD, "python tests/versions"], minutes=60),
     "node-sample": Tier(
-        [BUILD_NODE, "pytest -q tests/node"], missing=no_real_node, in_ci=False,
+        [BUILD_NODE, f"{LONG} tests/node"], missing=no_real_node, in_ci=False,
         files=NODE_FILES,
     ),
     "node": Tier(
-        [f"{BUILD_NODE} --with kubectl-1.17", "pytest -q -m 'long or not long' tests/node"], missing=no_real_node, in_ci=False,
-        files=NODE_FILES,
+        [f"{BUILD_NODE} --with kubectl-1.17", f"{LONG} -m 'long or not long' tests/node"],
+        missing=no_real_node, in_ci=False, minutes=120, files=NODE_FILES,
     ),
     "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
     "kind": Tier(
-        ["pytest -q tests/kind", "python tests/kind molecule test --scenario-name kind", f"python tests/kind --cluster {ON_KIND}"],
+        [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind", f"python tests/kind --cluster {ON_KIND}"],
         missing=no_kind, in_ci=False, files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
@@ -176,16 +183,33 @@ def run(name: str) -> Result:
 
     print(f"== {name}", flush=True)
     start = time.monotonic()
-    failed = [command for command in tier.commands if not succeeds(command)]
+    failed = [command for command in tier.commands if not succeeds(command, tier.minutes)]
     if not failed:
         record(name)
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
-def succeeds(command: str) -> bool:
-    """Run a command from the root of the repository; its output is the user's to read."""
+def succeeds(command: str, minutes: int) -> bool:
+    """Run a command from the root of the repository; end all its processes after that many minutes."""
     print(f"$ {command}", flush=True)
-    return subprocess.run(shlex.split(command), cwd=ROOT, check=False).returncode == 0
+    with subprocess.Popen(shlex.split(command), cwd=ROOT, start_new_session=True) as process:
+        try:
+            return process.wait(minutes * 60) == 0
+        except subprocess.TimeoutExpired:
+            print(f"== ended after {minutes} minutes: {command}", flush=True)
+            return False
+        finally:  # also on Ctrl-C, which a session of its own does not get
+            if process.poll() is None:
+                end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and its children: first by SIGTERM, so that a cluster is taken down, then by SIGKILL."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def main(names: list[str]) -> int:

@@ -115,3 +115,14 @@ def test_make_knows_each_tier(runner):
 
     assert targets == list(runner.CHANGE)
     assert {*runner.CHANGE, *runner.ALL} == set(runner.TIERS)
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(runner, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(runner, "ROOT", tmp_path)
+    (tmp_path / "hang").write_text("sleep 600 &\necho $! > child\nwait\n", encoding="utf-8")
+
+    assert not runner.succeeds("bash hang", minutes=0.01)
+
+    assert "ended after 0.01 minutes: bash hang" in capsys.readouterr().out
+    child = int((tmp_path / "child").read_text("utf-8"))
+    assert not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text("utf-8").split()[2] == "Z"

@@ -20,6 +20,7 @@ from .cluster.kubernetes import KubernetesGateway
 from .cluster.logs import Logs
 from .explain import permissions, report
 from .explain.measured import Subject
+from .flows import refusals
 from .flows.choice import choose
 from .flows.flow import Flow, Standing
 from .model import analysis as analyses
@@ -199,18 +200,20 @@ def _asking(asked: analyses.Analysis, params: Json) -> t.Callable[[str, t.Callab
 def _subject(flow: Flow, wish: Request, gateway: KubernetesGateway) -> Subject:
     """The pods of an update in progress; without one, all pods of the controller are new. Raises RolloutError."""
     wish = dataclasses.replace(wish, name=_primary(gateway.controllers(), wish.name))
-    seen = flow.find(wish, gateway)
+    it = gateway.controllers().get(wish.name)
+    seen = flow.find(wish, gateway, _kept(flow, wish, gateway, it).get(it.uid, []) if it else None)
     if not (seen.primary or seen.successor):
         raise NoSuchController(f"there is no such {wish.kind}", where=wish.where)
     standing = flow.standing(wish, seen)
-    in_progress = standing.phase != "complete"
     found: dict[bool, list[str]] = {True: [], False: []}
-    for it, labels in standing.holders:
-        for pod in gateway.live_pods(it.selector):
-            if pod.owner == it.uid:
-                is_new = not in_progress or (labels is not None and labels.items() <= pod.labels.items())
-                found[is_new].append(pod.name)
-    return Subject(wish.where, tuple(sorted(found[True])), tuple(sorted(found[False])), flow.commands(wish, seen)[1], in_progress)
+    for holder in standing.holders:
+        if not holder.is_known:
+            raise refusals.unreadable_history(wish)
+        for pod in gateway.live_pods(holder.controller.selector):
+            if pod.owner == holder.controller.uid:
+                found[holder.is_new(pod.labels)].append(pod.name)
+    return Subject(wish.where, tuple(sorted(found[True])), tuple(sorted(found[False])), flow.commands(wish, seen)[1],
+                   standing.phase != "complete")
 
 
 def _look_only(params: Json) -> Request:
@@ -248,15 +251,14 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
     rollouts = []
     for each in names:
         request = dataclasses.replace(wish, name=each)
-        seen = flow.find(request, gateway)
+        it = controllers.get(each)
+        seen = flow.find(request, gateway, kept.get(it.uid, []) if it else None)
         if seen.primary or seen.successor:
-            past = flow.past(seen, kept.get(seen.primary.uid, []) if seen.primary else [])
-            seen = dataclasses.replace(seen, history=past)
             standing = flow.standing(request, seen)
             resume, rollback = flow.commands(request, seen)
             pods = {"pods": _pods(gateway, standing)} if params.get("pods") else {}
             rollouts.append({"name": each, "kind": str(wish.kind), **report.rollout(standing), "resume_command": resume,
-                             "rollback_command": rollback, "history": report.history(past), **pods})
+                             "rollback_command": rollback, "history": report.history(seen.history), **pods})
     return rollouts
 
 
@@ -275,5 +277,5 @@ def _kept(flow: Flow, wish: Request, gateway: KubernetesGateway, only: Controlle
 
 def _pods(gateway: KubernetesGateway, standing: Standing) -> list[Json]:
     """The pods of a controller and of its successor, those that are going left out."""
-    return [report.pod(item, labels is not None and labels.items() <= labels_of(item).items())
-            for it, labels in standing.holders for item in gateway.pods(it) if "deletionTimestamp" not in item["metadata"]]
+    return [report.pod(item, holder.is_new(labels_of(item))) for holder in standing.holders
+            for item in gateway.pods(holder.controller) if "deletionTimestamp" not in item["metadata"]]

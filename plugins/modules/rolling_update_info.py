@@ -199,7 +199,8 @@ rollouts:
           description: Whether the pod is ready.
           type: bool
         is_new:
-          description: Whether the pod belongs to the successor.
+          description: Whether the pod has the template that the update in progress rolls out, also while that update is rolled
+            back. If no update is in progress, V(true) for each pod.
           type: bool
 """
 

@@ -14,6 +14,7 @@ from namespace import RBAC, Killed, dies, eventually, is_ready, role, uids
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import Reading
 
 pytestmark = pytest.mark.fake_nodes("nodes of the test's own")
 
@@ -352,7 +353,7 @@ def test_back_to_a_revision_by_its_number_and_again_after_a_kill(namespace, node
     assert caught.value.why == "it has: 4 (myimage:v1), 3 (myimage:v3), 2 (myimage:v2)"
 
 
-def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes):
+def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes, monkeypatch):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
     params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig, "pods": True}
@@ -361,6 +362,13 @@ def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes):
     history = [(each["revision"], each["images"]["web"]) for each in told["history"]]
     assert history == [(2, "myimage:v2"), (1, "myimage:v1")]
     assert {each["node"]: each["is_new"] for each in told["pods"]} == {name: name == nodes[0] for name in nodes}
+    monkeypatch.setattr(task.prometheus.Prometheus, "ask", lambda self, query, stop: Reading(1.0))
+    metric = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS["metrics"]["options"].items()}
+    defaults = {option: spec.get("default") for option, spec in task.ANALYSIS_OPTIONS.items()}
+    metrics = [metric | {"min": 1, "query": "$pods"}]
+    analysis = task.analysis({**defaults, **params, "prometheus_url": "http://x", "metrics": metrics})
+    is_new = {each["name"]: each["is_new"] for each in told["pods"]}
+    assert {**dict.fromkeys(analysis["new_pods"], True), **dict.fromkeys(analysis["old_pods"], False)} == is_new
     assert "kind=DaemonSet" in told["resume_command"] and "state=rolled_back" in told["rollback_command"]
 
 

@@ -15,7 +15,6 @@ import typing as t
 
 from ..model.fields import Json
 from ..model.kinds import Kind
-from ..model.marks import Revision
 from ..model.observed import Controller, Observed, Pod
 from ..model.request import Request
 from ..model.steps import Create, Decision, Merge, Patch, Step, Write
@@ -193,6 +192,27 @@ class Side:
         return cls(it.name, it.uid, it.replicas, it.available, it.images)
 
 
+class Holder(t.NamedTuple):
+    """A controller that has pods, and the labels that tell its new pods from its old ones.
+
+    New pods have the template that the update in progress rolls out, also while that update is rolled back. Without an update in
+    progress, all pods are new. Module, info and analysis ask is_new(), and nothing else decides.
+    """
+
+    controller: Controller
+    #: {} where all of its pods are new, None where none is. A value of "" is not known: its revisions may not be read.
+    new_labels: Json | None
+
+    def is_new(self, pod_labels: t.Mapping[str, t.Any]) -> bool:
+        """Return whether a pod of this controller with these labels is a new one."""
+        return self.new_labels is not None and self.new_labels.items() <= pod_labels.items()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the new pods can be told from the old ones."""
+        return self.new_labels is None or all(self.new_labels.values())
+
+
 @dataclasses.dataclass(frozen=True)
 class Standing:
     """Where a rollout stands: what report, patience and diagnosis read. Sizes are in replicas."""
@@ -223,8 +243,8 @@ class Standing:
     grows: Controller | None = None
     #: Those whose pods go, or are not waited for.
     shrinks: tuple[Controller, ...] = ()
-    #: Each controller that has pods, and the labels of those that are the new ones; None where it has none of these.
-    holders: tuple[tuple[Controller, Json | None], ...] = ()
+    #: The controllers that have pods.
+    holders: tuple[Holder, ...] = ()
     #: Grows whenever the update comes nearer to its end; means nothing unless is_observed.
     progress: int = 0
     #: There is no way back any more.
@@ -266,8 +286,11 @@ class Flow(t.Protocol):
         """The request with what only the cluster knows. Raises RolloutError."""
         return request
 
-    def find(self, request: Request, cluster: Cluster) -> Observed:
-        """What there is, from what is known already."""
+    def find(self, request: Request, cluster: Cluster, revisions: t.Sequence[Json] | None = None) -> Observed:
+        """Return what is known of the controller without a request to the cluster.
+
+        revisions: its ControllerRevisions, where they have been read; the history comes from them.
+        """
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
         """What there is. Raises RolloutError."""
@@ -292,10 +315,6 @@ class Flow(t.Protocol):
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         """Whose pods will get another controller: whether that is allowed, a dry run tells before the first write."""
         return None
-
-    def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[Revision, ...]:
-        """The templates that one can go back to, the newest first; kept are the ControllerRevisions of the primary."""
-        return seen.history
 
     def to_look_up(self, seen: Observed) -> tuple[str, ...]:
         """The names of what has to be looked up when a write was refused, in this order."""

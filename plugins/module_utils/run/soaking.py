@@ -252,9 +252,9 @@ class _Leave:
 def _old_pods(gateway: Gateway, standing: Standing) -> set[str]:
     """The uids of those that the update is to replace; none of a controller where nothing tells them from the new ones."""
     in_progress = standing.phase != "complete"
-    return {pod.uid for it, labels in standing.holders if not in_progress or labels is None or all(labels.values())
-            for pod in gateway.live_pods(it.selector)
-            if pod.owner == it.uid and not (in_progress and labels is not None and labels.items() <= pod.labels.items())}
+    return {pod.uid for holder in standing.holders if holder.is_known
+            for pod in gateway.live_pods(holder.controller.selector)
+            if pod.owner == holder.controller.uid and not (in_progress and holder.is_new(pod.labels))}
 
 
 def _sizes(standing: Standing, seen: Observed, last: tuple[int, int]) -> tuple[int, int]:

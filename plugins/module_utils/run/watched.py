@@ -10,10 +10,9 @@ import typing as t
 
 from ..cluster.gateway import Gateway
 from ..explain import health
-from ..flows.flow import Standing
+from ..flows.flow import Holder, Standing
 from ..model.errors import RolloutError
 from ..model.fields import Json
-from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import labels_of
 
@@ -36,8 +35,8 @@ class Watched:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        #: The controllers that have them, or had, and the labels of the new ones.
-        self._holders: dict[str, tuple[Controller, Json | None]] = {}
+        #: The controllers that have them, or had.
+        self._holders: dict[str, Holder] = {}
         self._glances: dict[str, _Glance] = {}
         self._changes: list[Json] = []
         self._forget()
@@ -53,26 +52,27 @@ class Watched:
     def look(self, request: Request, standing: Standing) -> None:
         """Take in what there is now. Raises RolloutError."""
         # One that has no pod left holds none any more, and there is still to be told what has become of those that it had.
-        for it, labels in standing.holders:
-            known = self._holders.get(it.uid, (it, None))[1]
+        for holder in standing.holders:
+            uid = holder.controller.uid
+            known = self._holders.get(uid, holder).new_labels
             # Where no revision is known (it may not be listed), its pods are still those that they were.
-            self._holders[it.uid] = it, labels if labels is None or all(labels.values()) or known is None else known
+            self._holders[uid] = holder if holder.is_known or known is None else holder._replace(new_labels=known)
         before, self._glances = self._glances, {}
         self._forget()
-        for it, labels in self._holders.values():
-            pods = self._gateway.watched_pods(it)
+        for holder in self._holders.values():
+            pods = self._gateway.watched_pods(holder.controller)
             if pods is None:
                 raise cannot_see(request)
             for pod in pods:
-                self._take(pod, labels, before)
+                self._take(pod, holder, before)
         self.ready = sum(self._glances[uid].is_well for uid in self.lasting)
 
-    def _take(self, pod: Json, labels: Json | None, before: t.Mapping[str, _Glance]) -> None:
+    def _take(self, pod: Json, holder: Holder, before: t.Mapping[str, _Glance]) -> None:
         uid = pod["metadata"]["uid"]
         glance = self._glances.get(uid) or before.get(uid)
         is_same = glance is not None and glance.pod is pod
         it = self._glances[uid] = glance if glance is not None and is_same else _Glance.of(pod)
-        if labels is not None and labels.items() <= it.labels.items():
+        if holder.is_new(it.labels):
             self.new[uid] = pod
             if it.is_lasting:
                 self.lasting[uid] = pod

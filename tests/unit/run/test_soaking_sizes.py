@@ -17,7 +17,7 @@ import pytest
 from builders import UPDATE, rc
 from clusters import FakeClock
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Side, Standing
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Holder, Side, Standing
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
@@ -90,7 +90,7 @@ class Followed:
 
     def standing(self, _request, _seen):
         new = None if self.own is None else Side("new", "new", self.own, self.own, {})
-        return Standing(None, goal=self.goal, new=new, holders=((OWNER, self.labels),))
+        return Standing(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
 
     def plan(self, _request, seen):
         return Watch(False) if seen.soaked is None else "the end"

@@ -17,7 +17,7 @@ from ...model.request import Request
 from ...model.template import images_of, same_template
 from .. import autoscaler, handover, refusals
 from ..commands import resume_and_rollback
-from ..flow import Cluster, Flow, Memory, Rule, Side, Standing
+from ..flow import Cluster, Flow, Holder, Memory, Rule, Side, Standing
 from ..wanted import changed_in_place, is_confirmed, trial, wanted_template
 from .find import RevisionsObserved
 from .planner import resolved
@@ -62,11 +62,8 @@ class RevisionsFlow(Flow):
     def forgo(self, memory: Memory, why: str) -> None:
         memory.keeps_history = False
 
-    def find(self, request: Request, cluster: Cluster) -> RevisionsObserved:
-        return self.find_in(cluster.controllers().get(request.name))
-
-    def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[marks.Revision, ...]:
-        return self.find_in(seen.primary, kept).history
+    def find(self, request: Request, cluster: Cluster, revisions: t.Sequence[Json] | None = None) -> RevisionsObserved:
+        return self.find_in(cluster.controllers().get(request.name), revisions or ())
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
         primary = cluster.controllers().get(request.name) if request.is_unresolved else None
@@ -115,13 +112,13 @@ class RevisionsFlow(Flow):
         phase, direction = _phase(there)
         old, new = _sides(there, primary, direction)
         surge, unavailable = self.bounds(request, there)
-        new_pods = {} if direction is None else {marks.POD_REVISION: _label_of_new_pods(there)}
+        new_labels = {} if direction is None else {marks.POD_REVISION: _label_of_new_pods(there, direction)}
         return Standing(
             survivor=primary, phase=phase, direction=direction, old=old, new=new, goal=primary.replicas, surge=surge,
             unavailable=unavailable, since=there.rollout.time if there.rollout else None,
             before=_images_before(there, primary), after=primary.images, template=primary.template,
             paused=there.rollout.paused if there.rollout else None, grows=primary,
-            holders=((primary, new_pods if direction != "back" else None),), progress=_progress(primary))
+            holders=(Holder(primary, new_labels),), progress=_progress(primary))
 
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
         there = t.cast(RevisionsObserved, seen)
@@ -188,8 +185,15 @@ def _images_before(there: RevisionsObserved, primary: Controller) -> t.Mapping[s
     return images_of(there.before.template) if there.before else {}
 
 
-def _label_of_new_pods(there: RevisionsObserved) -> str:
-    return (there.present.pods if there.present else "") or there.present_name
+def _label_of_new_pods(there: RevisionsObserved, direction: str) -> str:
+    """Return the label of the pods that the update rolls out, or has rolled out; "" where it is not known.
+
+    A revision that is rolled back and was deleted has no pods: its name stands for its label.
+    """
+    if direction == "forward":
+        return (there.present.pods if there.present else "") or there.present_name
+    undone = there.rollout.set if there.rollout else ""
+    return next((revision.pods for revision in there.history if revision.name == undone), undone)
 
 
 def _sides(there: RevisionsObserved, primary: ByRevisions, direction: str | None) -> tuple[Side, Side | None]:

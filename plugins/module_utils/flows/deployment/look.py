@@ -19,7 +19,7 @@ from ...model.steps import Action, Decision, Patch, Step
 from ...model.template import same_template
 from .. import autoscaler, handover, soak
 from ..commands import resume_and_rollback
-from ..flow import Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing
+from ..flow import Cluster, Flow, Holder, Memory, Model, RealCluster, Rule, Side, Standing
 from ..wanted import changed_in_place, is_confirmed, trial, wanted_template
 from .find import DeploymentObserved, find
 from .planner import fenceposts, plan, resolved
@@ -33,7 +33,7 @@ class DeploymentFlow(Flow):
     def needs(self, request: Request) -> tuple[Rule, ...]:
         return (("apps", "deployments", ("get", "list", "watch", "patch")), ("apps", "replicasets", ("list", "watch")))
 
-    def find(self, request: Request, cluster: Cluster) -> DeploymentObserved:
+    def find(self, request: Request, cluster: Cluster, revisions: t.Sequence[Json] | None = None) -> DeploymentObserved:
         return find(cluster.controllers().get(request.name), cluster.controllers(Kind.REPLICA_SET))
 
     def resolved(self, request: Request, cluster: Cluster, memory: Memory) -> Request:
@@ -71,7 +71,7 @@ class DeploymentFlow(Flow):
             before=_images_before(there, primary),
             after=primary.images, template=primary.template, paused=there.rollout.paused if there.rollout else None,
             grows=grows, shrinks=tuple(it for it in with_pods if it is not grows),
-            holders=tuple((it, {} if it is there.successor else None)
+            holders=tuple(Holder(it, {} if (it is there.successor) is (direction != "back") else None)
                           for it in sorted(with_pods, key=lambda it: it is not there.successor)),
             progress=primary.available + (there.successor.available if there.successor else 0) - there.old_pods)
 

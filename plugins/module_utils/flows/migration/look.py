@@ -11,6 +11,7 @@ import typing as t
 
 from ...model import budgets, identity
 from ...model.errors import RolloutError
+from ...model.fields import Json
 from ...model.kinds import Kind, State
 from ...model.observed import Controller, Observed
 from ...model.request import Request
@@ -42,7 +43,7 @@ class MigrationFlow(Flow):
                 ("apps", "controllerrevisions", ("get", "create", "delete")), ("apps", "replicasets", ("get", "create", "patch")),
                 ("apps", "deployments", ("get", "create", "patch")))
 
-    def find(self, request: Request, cluster: Cluster) -> MigrationObserved:
+    def find(self, request: Request, cluster: Cluster, revisions: t.Sequence[Json] | None = None) -> MigrationObserved:
         return find(request, cluster)
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:

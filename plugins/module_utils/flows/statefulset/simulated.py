@@ -73,7 +73,8 @@ class SimulatedStatefulSets(Model):
 
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
         """Of all StatefulSets: whose they are is asked anyway."""
-        return tuple(observed.Pod(f"{name}-{pod.number}", _uid(pod), {}, item["metadata"].get("uid", ""))
+        return tuple(observed.Pod(f"{name}-{pod.number}", _uid(pod), {marks.POD_REVISION: pod.revision},
+                                  item["metadata"].get("uid", ""))
                      for name, item in self.items.items() for pod in self.pods(name))
 
     def write(self, write: Write) -> bool:

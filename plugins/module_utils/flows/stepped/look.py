@@ -20,7 +20,7 @@ from ...model.steps import Action, Create, Decision, Merge, Step, Write, scale
 from ...model.template import labels_of, same_template
 from .. import autoscaler, handover, soak
 from ..commands import resume_and_rollback
-from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
+from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Holder, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
 from ..wanted import is_confirmed, merged, trial, wanted_template
 from . import history, size
 from .find import SteppedObserved, expected_successor, find
@@ -59,8 +59,11 @@ class SteppedFlow(Flow):
             return request
         return history.resolved(request, known, history.proven(memory.revisions or (), *there))
 
-    def find(self, request: Request, cluster: Cluster) -> SteppedObserved:
-        return find(cluster.controllers(), request)
+    def find(self, request: Request, cluster: Cluster, revisions: t.Sequence[Json] | None = None) -> SteppedObserved:
+        seen = find(cluster.controllers(), request)
+        if seen.primary is None or revisions is None:
+            return seen
+        return dataclasses.replace(seen, history=history.revisions(seen.primary, revisions, DEPLOYMENT_LABEL))
 
     def observe(self, request: Request, cluster: Cluster, memory: Memory) -> Observed:
         seen = self.find(request, cluster)
@@ -100,7 +103,7 @@ class SteppedFlow(Flow):
         goal = _goal(request, seen)
         surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, goal or 0)
         grows = primary if handover.is_under_way(seen) else next((it for it in (successor, primary) if it and it.desired), primary)
-        holders = tuple((it, t.cast("Json | None", {} if it is successor else None)) for it in (successor, primary) if it)
+        holders = tuple(Holder(it, {} if it is successor or phase == "complete" else None) for it in (successor, primary) if it)
         return Standing(
             survivor=survivor, phase=phase, direction=direction, goal=goal, surge=surge, unavailable=unavailable,
             old=Side.of(primary) if primary else None, new=Side.of(successor) if successor else None,
@@ -148,9 +151,6 @@ class SteppedFlow(Flow):
         there = [it for it in (memory.seen.primary, memory.seen.successor) if it]
         return [f"not readable, and taken for missing: the annotation {key} of {it.name}"
                 for it in there for key in marks.unreadable(it.annotations)]
-
-    def past(self, seen: Observed, kept: t.Sequence[Json]) -> tuple[Revision, ...]:
-        return history.revisions(seen.primary, kept, DEPLOYMENT_LABEL) if seen.primary else ()
 
     def halted(self, seen: Observed) -> Step | None:
         successor = seen.successor

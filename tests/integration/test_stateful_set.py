@@ -11,7 +11,7 @@ import time
 
 import embedded
 import pytest
-from namespace import ADMISSION_PLUGINS, Killed, Namespace, as_kind, dies, eventually, is_ready, manifest, uids
+from namespace import ADMISSION_PLUGINS, Killed, Namespace, as_kind, dies, eventually, is_ready, manifest, role, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
@@ -160,6 +160,77 @@ def test_a_failed_update_is_rolled_back_by_itself(namespace, policy):
         roll(namespace, image=None, template=NOWHERE, progress_deadline=3, on_failure="rollback")
     assert "is rolled back to myimage:v1" in caught.value.what
     assert versions(namespace) == ["v1"] * 3
+
+
+def old_and_broken(namespace, policy="OrderedReady"):
+    """foo, whose first image does not exist."""
+    namespace.allow(role("baton-stateful-sets"), "stateful-sets-foo")
+    namespace.create_any("StatefulSet", manifest(3, "myimage:v1-absent"), serviceName="foo", podManagementPolicy=policy)
+    count = 1 if policy == "OrderedReady" else 3
+    eventually(lambda: versions(namespace) == ["v1-absent!"] * count, "pods that never become ready")
+
+
+def delete_as_told(namespace, error):
+    """Execute the command for the old pods, which is all that changes pods among what an error says to type."""
+    (command,) = [line for line in error.next_command.splitlines() if " delete pod " in line]
+    begins, _delete, pods = command.partition(" delete pod ")
+    assert begins == f"kubectl -n {namespace.name}"
+    for pod in pods.split():
+        namespace.remove(pod, "pods")
+
+
+BLOCKED = "the update waits for old pods, which cannot become available"
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "rollback"])
+def test_an_old_pod_that_blocks_the_update_is_named_and_what_is_told_ends_it(namespace, on_failure):
+    old_and_broken(namespace)
+    with pytest.raises(RolloutError, match=BLOCKED) as caught:
+        roll(namespace, failure_grace=1, on_failure=on_failure)
+
+    assert "old pod foo-0, container web: " in caught.value.why and "kubernetes/kubernetes#67250" in caught.value.next_command
+    assert "push that image" not in caught.value.next_command and "rolled_back" not in caught.value.message
+    delete_as_told(namespace, caught.value)
+    assert caught.value.next_command.splitlines()[-1] == namespace.command(kind="StatefulSet", image="myimage:v2")
+    assert roll(namespace)["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+def test_an_old_pod_that_a_pause_keeps_is_named_and_what_is_told_ends_it(namespace, policy):
+    old_and_broken(namespace, policy)
+    with pytest.raises(RolloutError, match=BLOCKED) as caught:
+        roll(namespace, failure_grace=1, pause_at="1")
+
+    command = namespace.command(kind="StatefulSet", image="myimage:v2")
+    assert caught.value.next_command.splitlines()[-2:] == ["then:", command] and "leave pause_at out" in caught.value.next_command
+    if policy == "OrderedReady":
+        with pytest.raises(RolloutError, match=BLOCKED) as caught:
+            roll(namespace, failure_grace=1)
+        delete_as_told(namespace, caught.value)
+    roll(namespace)
+    assert versions(namespace) == ["v2"] * 3
+
+
+@pytest.mark.parametrize("told", ["delete", "rolled_back"])
+def test_an_old_pod_of_neither_template_leaves_both_ways_open(namespace, told):
+    """Somebody has updated to a template that no node takes, and then to another one."""
+    stuck(namespace, undo=False)
+    with pytest.raises(RolloutError, match="no progress for 2 s") as caught:
+        roll(namespace, image=None, template={"spec": {"containers": [{"name": "web", "image": "myimage:v3"}],
+                                                       "schedulerName": None}}, progress_deadline=2)
+    assert "old pod foo-2: it is not ready" in caught.value.why
+    assert back_command(namespace) in caught.value.next_command.splitlines()
+    if told == "delete":
+        delete_as_told(namespace, caught.value)
+        roll(namespace, image="myimage:v3")
+        assert versions(namespace) == ["v3"] * 3
+    else:
+        back(namespace)
+        assert versions(namespace) == ["v1"] * 3
+
+
+def back_command(namespace):
+    return namespace.command(kind="StatefulSet", state="rolled_back")
 
 
 def test_check_mode_shows_the_steps_and_writes_nothing(namespace):

@@ -114,6 +114,8 @@ class StatefulSet(ByRevisions):
     claims: tuple[Json, ...]
     #: The number of its first pod.
     start: int
+    #: The server makes and replaces no pod while one with a lower number is not ready (podManagementPolicy OrderedReady).
+    is_ordered: bool
 
     KIND = Kind.STATEFUL_SET
 
@@ -122,7 +124,8 @@ class StatefulSet(ByRevisions):
         status = item.get("status")
         return cls(**cls.fields_of(item), current_revision=text(status, "currentRevision"),
                    update_revision=text(status, "updateRevision"), claims=tuple(objects(item["spec"], "volumeClaimTemplates")),
-                   start=number(mapping(item["spec"], "ordinals"), "start"))
+                   start=number(mapping(item["spec"], "ordinals"), "start"),
+                   is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
     def may_have_paced(self, record: marks.Rollout) -> bool:
         return (super().may_have_paced(record) and all(map(is_of_stateful_set, (*record.paced.values(), *record.original.values())))
@@ -132,6 +135,16 @@ class StatefulSet(ByRevisions):
     def partition(self) -> int:
         """The pods that keep the template of before: those with the lowest numbers."""
         return number(self.numbers, "partition")
+
+    def keeps_template_of(self, pod: str) -> bool:
+        """Return whether the partition makes a new pod of that name from the template of before the update."""
+        return self.is_replaced_by_server and number_of(pod) < self.start + self.partition
+
+
+def number_of(pod: str) -> int:
+    """Return the number in the name of a pod of a StatefulSet."""
+    digits = pod.rpartition("-")[2]
+    return int(digits) if digits.isdecimal() and len(digits) <= 10 else 0
 
 
 @dataclasses.dataclass(frozen=True)

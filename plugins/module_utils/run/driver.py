@@ -246,9 +246,9 @@ class _Run:
 
     def roll_back(self, error: RolloutFailed) -> None:
         """on_failure=rollback: undo the update, and say so in the error."""
-        if self.request.undoes or self.standing(self.observe()).is_past_return:
+        if self.request.undoes or error.survives_rollback or self.standing(self.observe()).is_past_return:
             return
-        error.next_command = next_commands(self.request, error)
+        error.next_command = next_commands(self.request, error, is_undone=True)
         self.chronicle.say(f"{error.what}: rolling back")
         self.request = self.request.to_go_back()
         self.patience.begin_anew()

@@ -110,7 +110,7 @@ class Patience:
         # A cause that never ends is made again and again meanwhile: grace is for what may end.
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace for first, _last in self._fatal.values())):
-            raise self._failed(request, standing, causes, "the new pods cannot become available")
+            raise self._failed(request, standing, causes, _cannot(causes))
         if left <= 0:
             raise self._failed(request, standing, causes,
                                f"no progress for {request.progress_deadline:g} s while waiting for this: {until}")
@@ -128,7 +128,7 @@ class Patience:
         stagnant: the seconds for which nothing has come nearer.
         It is not the pods as long as the controller manager has not acted upon the size.
         """
-        from ..explain import diagnosis
+        from ..explain import old_pods
 
         slow = standing.grows
         if slow is None or not slow.is_observed:
@@ -140,7 +140,7 @@ class Patience:
             pods += [pod for pod in self._gateway.troubled_pods(other) if "deletionTimestamp" in pod["metadata"]]
         if is_over and not pods:
             slow = self._recounted(slow)
-        found = diagnosis.causes(request, slow, pods, self._gateway.warnings())
+        found = old_pods.causes(request, slow, pods, self._gateway.warnings())
         return [self._counted(cause, slow) for cause in found]
 
     def _recounted(self, slow: Controller) -> Controller:
@@ -170,20 +170,35 @@ class Patience:
 
 def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes: t.Iterable[diagnosis.Cause]) -> RolloutFailed:
     """The error for pods that are not as they should be, with every cause and the end of its log."""
-    found, error = [how_far], RolloutFailed(what, where=request.where)
+    from ..explain import old_pods
+
+    found, error, causes = [how_far], RolloutFailed(what, where=request.where), list(causes)
     for cause in causes:
         log = gateway.log(cause.pod, cause.container, cause.is_restarted) if cause.container else []
         found += [cause.sentence, *([f"its log ends with: {' | '.join(log)}"] if log else [])]
         error.causes.append({**dataclasses.asdict(cause), "log": log})
         error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
     error.why = as_lines(found)
-    error.next_command = next_commands(request, error, State.ROLLED_BACK)
+    error.survives_rollback = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK for cause in causes)
+    if any(cause.kind == old_pods.HELD for cause in causes):
+        request = dataclasses.replace(request, pause_at=None)
+    error.next_command = next_commands(request, error, *([] if error.survives_rollback else [State.ROLLED_BACK]))
     return error
 
 
-def next_commands(request: Request, error: RolloutFailed, *states: State) -> str:
-    """What the causes suggest, this task again, and the task with other states; one command or hint a line."""
-    is_undone = not states  # and its pods are gone
+def _cannot(causes: t.Iterable[diagnosis.Cause]) -> str:
+    """Return what failed, where waiting does not help."""
+    from ..explain import old_pods
+
+    is_old = all(cause.kind in old_pods.KINDS for cause in causes if cause.is_fatal)
+    return f"the {'update waits for old pods, which' if is_old else 'new pods'} cannot become available"
+
+
+def next_commands(request: Request, error: RolloutFailed, *states: State, is_undone: bool = False) -> str:
+    """What the causes suggest, this task again, and the task with other states; one command or hint a line.
+
+    is_undone: the pods of the update are gone.
+    """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"] and cause["pod"] in cause["suggestion"]))
     hints = [line for suggestion in suggestions for line in suggestion.splitlines()]

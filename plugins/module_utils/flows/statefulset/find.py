@@ -25,7 +25,7 @@ import dataclasses
 import typing as t
 
 from ...model import marks
-from ...model.by_server import StatefulSet
+from ...model.by_server import StatefulSet, number_of
 from ...model.fields import Json, mapping, objects, text
 from ...model.marks import Revision, Rollout
 from ...model.observed import Controller
@@ -111,12 +111,6 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Statef
     history = own_revisions(it, revisions)
     seen = StatefulSetObserved(primary=it, successor=None, history=history)
     return dataclasses.replace(seen, record=_credible(it, seen))
-
-
-def number_of(pod: str) -> int:
-    """The number in a pod's name."""
-    digits = pod.rpartition("-")[2]
-    return int(digits) if digits.isdecimal() and len(digits) <= 10 else 0
 
 
 def is_doubted(primary: StatefulSet) -> bool:

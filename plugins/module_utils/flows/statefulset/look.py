@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from ...model import marks
-from ...model.by_server import StatefulSet
+from ...model.by_server import StatefulSet, number_of
 from ...model.fields import Json, mapping, objects, text
 from ...model.kinds import Kind
 from ...model.observed import Controller, Observed
@@ -20,7 +20,7 @@ from .. import autoscaler, soak
 from ..by_revisions.find import RevisionsObserved
 from ..by_revisions.look import HISTORY, RevisionsFlow, of_readiness
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
-from .find import StatefulSetObserved, StatefulSetPod, find, number_of
+from .find import StatefulSetObserved, StatefulSetPod, find
 from .planner import missing, plan
 
 

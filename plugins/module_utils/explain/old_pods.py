@@ -1,0 +1,93 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Old pods that an update of a StatefulSet waits for. Pure.
+
+The StatefulSet controller replaces a pod in place, and with podManagementPolicy OrderedReady it
+waits until every pod is ready before it replaces one: an old pod that never becomes ready holds the
+update up until somebody deletes that pod (kubernetes/kubernetes#67250). To correct the new template
+does not help. Other kinds replace old pods whether they are ready or not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from ..model import marks
+from ..model.by_server import StatefulSet, number_of
+from ..model.fields import Json, mapping, objects, text
+from ..model.observed import Controller
+from ..model.request import Request
+from ..model.template import labels_of
+from . import diagnosis
+from .diagnosis import Cause
+
+#: Kinds of causes. An old pod has the template of before the update, to which a rollback would
+#: return; or a pause keeps it at that template, also when it is created again; or it has neither
+#: that template nor the new one.
+OLD, HELD, STUCK = "old-pod", "held-pod", "stuck-pod"
+KINDS = (OLD, STUCK, HELD)
+#: A rollback would wait for the same pods.
+SURVIVE_ROLLBACK = (OLD, HELD)
+
+_DELETE = (
+    "delete {pods}: the cluster waits until an old pod is ready before it replaces it "
+    "(kubernetes/kubernetes#67250; \"Forced rollback\" in the documentation of StatefulSets), and "
+    "creates the next one of its name from the new template\n"
+    "{kubectl} delete pod {pods}")
+_HELD = ("leave pause_at out: as long as it keeps {pods} at the template of before the update, "
+         "to delete them does not help")
+_SUGGESTIONS = {OLD: _DELETE, STUCK: _DELETE, HELD: _HELD}
+
+
+def causes(request: Request, controller: Controller, pods: t.Sequence[Json],
+           events: t.Sequence[Json]) -> list[Cause]:
+    """Return the causes of diagnosis.causes(), after separate ones for old pods that an update waits for.
+
+    A rollback deletes such pods itself.
+    """
+    old = {} if request.state.undoes or not isinstance(controller, StatefulSet) else _kinds(controller, pods)
+    found = [cause for pod in pods if _name(pod) in old
+             for cause in _of_old_pod(request, t.cast(StatefulSet, controller), pod, events, old)]
+    others = [pod for pod in pods if _name(pod) not in old]
+    examples = [min((cause for cause in found if cause.kind == kind), key=lambda cause: not cause.is_fatal)
+                for kind in KINDS if kind in old.values()]
+    counted = [dataclasses.replace(cause, pods=list(old.values()).count(cause.kind))
+               for cause in examples]
+    return [*counted, *diagnosis.causes(request, controller, others, events)]
+
+
+def _kinds(controller: StatefulSet, pods: t.Iterable[Json]) -> dict[str, str]:
+    """Return the kind of cause for each old pod that is not ready, by its name, the lowest number first."""
+    found = {}
+    for pod in sorted(pods, key=lambda pod: number_of(_name(pod))):
+        revision, name = marks.pod_revision(labels_of(pod)), _name(pod)
+        is_ready = any(text(each, "type") == "Ready" and text(each, "status") == "True"
+                       for each in objects(mapping(pod, "status"), "conditions"))
+        if is_ready or "deletionTimestamp" in pod["metadata"] or revision in ("", controller.update_revision):
+            continue
+        is_of_before = revision == controller.current_revision
+        found[name] = (HELD if controller.keeps_template_of(name) else OLD) if is_of_before else STUCK
+    return found
+
+
+def _of_old_pod(request: Request, controller: StatefulSet, pod: Json, events: t.Iterable[Json],
+                old: t.Mapping[str, str]) -> list[Cause]:
+    """Return why an old pod is not ready, with what lets the update go on."""
+    name, uid = _name(pod), text(pod["metadata"], "uid")
+    kind = old[name]
+    about = [event for event in events if uid and text(mapping(event, "involvedObject"), "uid") == uid]
+    unknown = Cause(kind, "", "it is not ready", "", is_fatal=False, place=f"pod {name}", pod=name)
+    pods = " ".join(diagnosis.typed("pod", each) for each, of_kind in old.items() if of_kind == kind)
+    suggestion = _SUGGESTIONS[kind].format(pods=pods, kubectl=request.kubectl)
+    # With Parallel, the cluster replaces it when its turn comes.
+    is_waited_for = controller.is_ordered or kind == HELD
+    return [dataclasses.replace(cause, kind=kind, place=f"old {cause.place}", suggestion=suggestion,
+                                is_fatal=cause.is_fatal and is_waited_for)
+            for cause in diagnosis.of_pod(request, pod, about) or [unknown]]
+
+
+def _name(pod: Json) -> str:
+    return text(pod["metadata"], "name")

@@ -43,9 +43,12 @@ def around(request: Request, seen: Observed, plan: t.Callable[[], Decision]) -> 
         return plan()
     restored = restore(scaler)
     is_left = restored is not None and seen.primary is not None and not seen.in_progress
-    if restored and is_left and request.undoes and request.to_revision is None:
-        return dataclasses.replace(restored, is_last=True)
-    decision = plan()
+    try:
+        decision = plan()
+    except RolloutError:  # a task that was killed before its update had begun has left nothing else to undo
+        if restored and is_left and request.undoes and request.to_revision is None:
+            return dataclasses.replace(restored, is_last=True)
+        raise
     if not isinstance(decision, Step):
         return dataclasses.replace(restored, is_last=True) if restored and is_left and isinstance(decision, Done) else decision
     if is_frozen(scaler):

@@ -73,14 +73,23 @@ class RevisionsObserved(Observed):
         return bool(it and it.is_settled and it.updated == it.replicas and not self.is_rolling)
 
     @property
-    def rollout(self) -> Rollout | None:
-        """The record of the update in progress, as far as it is proven."""
+    def is_proven(self) -> bool:
+        """Whether more than the record says that its update is in progress."""
         it, record = self.its, self.record
         if it is None or record is None:
-            return None
+            return False
         has_paced = any(is_same(it.settings[field], value) and value != record.original[field]
                         for field, value in record.paced.items())
-        return record if has_paced or not self.is_all_new else None
+        return has_paced or not self.is_all_new
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """The record of the update in progress, as far as it is proven.
+
+        Nothing but the record shows a pause with all pods new, where the update has no settings to restore. It is believed as far
+        as the next task for the same update, or for the way back, closes the record; it keeps no other update from beginning.
+        """
+        return self.record if self.is_proven or (self.record and self.record.paused is not None) else None
 
     def witnessed(self, settings: Json | None) -> RevisionsObserved:
         """With the numbers of the record believed, if settings, which were seen before the update, have the same."""

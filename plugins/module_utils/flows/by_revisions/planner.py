@@ -77,7 +77,7 @@ class Turn:
         request, seen, primary = self.request, self.seen, self.primary
         wanted, record = seen.wanted or {}, seen.record
         is_it = recorded.is_wanted(request, primary, wanted) or (record is not None and self._is_as_begun(record))
-        if record is None or (seen.rollout is None and not is_it):
+        if record is None or not (seen.is_proven or is_it):
             has_it = (same_template(primary.template, wanted, request.label_key)
                       or handover.is_what_became_of(request, seen, primary))
             # | yes | - | all pods have the wanted template | done, unchanged |

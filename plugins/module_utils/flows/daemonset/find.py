@@ -9,6 +9,7 @@ The record (marks.Rollout) is an annotation: whoever may annotate the DaemonSet 
 | believed is that ... | if |
 |---|---|
 | an update is in progress | its status says so, not all pods are new and available, or there is something to restore |
+| it is paused | the same; or the record says so, where that keeps no other update from beginning |
 | it goes back | the present template has come back, or was there before the one that is undone, or there is no other one |
 | this is the template of before | pods were made from it; or the record names it, and only the present one has a higher number |
 | this was updateStrategy | the present one is as the update has set it; never one that lets more pods be missing, but for one pod |

@@ -10,6 +10,7 @@ spec, its status, and its ControllerRevisions. So:
 | believed is that ... | if |
 |---|---|
 | an update is in progress | its status says so, not all pods are new and available, or there is something to restore |
+| it is paused | the same; or the record says so, where that keeps no other update from beginning |
 | it goes back | its status says so; or the present template has come back, or was there before the one that is undone |
 | this is the template of before | its status names that revision; or it has the highest number but the present one's |
 | this was updateStrategy | the present one is as the update has set it; never one that lets more pods be missing |

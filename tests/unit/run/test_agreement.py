@@ -1,0 +1,107 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The module's result, the info module, check mode and an autoscaler say the same of an update, for every kind."""
+
+from __future__ import annotations
+
+import pytest
+from simulated import Looked
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+
+SIZE = 4
+KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
+#: Kinds, and the type of their updateStrategy where that is not RollingUpdate.
+ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
+PAUSES = {"1": 1, "50%": 2, "100%": 4}
+
+
+class Cluster(Looked):
+    """A simulated cluster with foo and its autoscaler."""
+
+    def __init__(self, kind, strategy=""):
+        super().__init__(Kind(kind), SIZE)
+        if strategy:
+            self.cluster.items["foo"]["spec"]["updateStrategy"] = {"type": strategy}
+            self.settle()
+        target = {"apiVersion": Kind(kind).api_version, "kind": kind, "name": "foo"}
+        self.scaler = {"metadata": {"name": "hpa", "uid": "uid of hpa"},
+                       "spec": {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5}}
+
+    def objects(self, resource):
+        return [self.scaler] if resource == "horizontalpodautoscalers" else []
+
+    def write(self, write):
+        if write.kind == AUTOSCALER:
+            self.scaler = patched(self.scaler, write)
+            return True
+        return super().write(write)
+
+    def info(self, request):
+        (rollout,) = task._rollouts(choose(request), request, self, {"name": "foo"})
+        return rollout
+
+    def checked(self, request):
+        return driver.simulate(choose(request), request, self)
+
+    @property
+    def is_frozen(self):
+        return autoscaler.is_frozen(self.scaler)
+
+
+def asked(kind, **params):
+    return request_from({"name": "foo", "kind": kind, "image": "myimage:v2", **params})
+
+
+def actions(result):
+    return [step["action"] for step in result["steps"]]
+
+
+@pytest.mark.parametrize("pause", PAUSES)
+@pytest.mark.parametrize("kind, strategy", ROWS)
+def test_a_pause(kind, strategy, pause):
+    request, cluster = asked(kind, pause_at=pause), Cluster(kind, strategy)
+    shown = cluster.checked(request)
+    result = cluster.run(request)
+    cluster.settle()
+    again, shown_again, info = cluster.run(request), cluster.checked(request), cluster.info(request)
+
+    assert result["msg"].startswith(f"foo is paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
+    assert shown["msg"].startswith(f"foo would be paused at {PAUSES[pause]} of {SIZE} replicas of myimage:v2 (")
+    assert actions(shown)[0] == actions(result)[0] and actions(shown)[-1] == actions(result)[-1]
+    for one in (again, shown_again):
+        assert not one["changed"] and "foo is already paused" in one["msg"]
+    phases = {one["rollout"]["phase"] for one in (shown, result, again, shown_again)} | {info["phase"]}
+    assert phases == {"paused"} and info["direction"] == "forward"
+    assert "state=rolled_back" in info["rollback_command"] and "image=myimage:v2" in info["resume_command"]
+    assert cluster.is_frozen is (kind != "DaemonSet")  # which has no size for one to set
+
+
+@pytest.mark.parametrize("end", ["updated", "rolled_back"])
+@pytest.mark.parametrize("pause", PAUSES)
+@pytest.mark.parametrize("kind, strategy", ROWS)
+def test_the_end_of_a_paused_update(kind, strategy, pause, end):
+    cluster = Cluster(kind, strategy)
+    cluster.run(asked(kind, pause_at=pause))
+    cluster.settle()
+    request = asked(kind, image=None, state="rolled_back") if end == "rolled_back" else asked(kind)
+    shown, result = cluster.checked(request), cluster.run(request)
+    cluster.settle()
+    again, info = cluster.run(request), cluster.info(request)
+
+    words = {"updated": "updated to myimage:v2", "rolled_back": "rolled back to myimage:v1"}[end]
+    assert shown["msg"] == f"foo would be {words}: {SIZE} of {SIZE} replicas available"
+    assert result["msg"] == f"foo is {words}: {SIZE} of {SIZE} replicas available"
+    assert not again["changed"]
+    phases = {one["rollout"]["phase"] for one in (shown, result, again)} | {info["phase"]}
+    assert phases == {"complete"} and info["last_rollout"]["outcome"] == end
+    assert (info["resume_command"], info["rollback_command"]) == (None, None)
+    assert not cluster.is_frozen

@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import duration
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import outcomes
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import batches, outcomes
 
 Json = dict[str, t.Any]
 
@@ -31,6 +31,29 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
             raise AnsibleFilterError(f"{path} is not a path inside the project: it may neither be absolute nor have .. in it. "
                                      "Nothing has been changed.")
     return found
+
+
+def stage_pauses(stages: t.Any, are_checked: bool = False, check_mode: bool = False) -> list[str]:
+    return outcomes.pauses(entries(stages, comma=True), are_checked, check_mode)
+
+
+def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any, hosts: list[str]) -> dict[str, list[str]]:
+    try:
+        return batches.region_batches(groups, entries(regions, comma=True) or ["all"], hosts)
+    except ValueError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str], max_failed: t.Any = 0) -> str:
+    """max_failed: a percentage, which extra variables give as a text."""
+    try:
+        share = float(str(max_failed).strip().removesuffix("%") or 0)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 100:
+        raise AnsibleFilterError(f"max_failed_clusters must be a percentage from 0 to 100, not {max_failed}. "
+                                 "Nothing has been changed.")
+    return batches.gate(hosts, batch, names, outcomes, share)
 
 
 def rollout_summary(result: Json, name: str = "") -> Json:
@@ -115,5 +138,5 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable]:
         return {each.__name__: each for each in
-                (entries, rollout_summary, replaced_images, rollout_failure, failed_task, lead_elsewhere, workflow_artifacts,
-                 refused_analyses, approval)}
+                (entries, stage_pauses, region_batches, batch_gate, rollout_summary, replaced_images, rollout_failure,
+                 failed_task, lead_elsewhere, workflow_artifacts, refused_analyses, approval)}

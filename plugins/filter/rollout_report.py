@@ -29,8 +29,9 @@ options:
       - Each check has C(file), C(outcome), C(message) and C(at), and if it was an analysis, C(name), C(metrics) and C(measurements)
         of its result as C(measured).
       - C(results) is a list of results of M(baton.kubernetes.rolling_update), in the order in which they were returned.
-      - Instead, C(clusters) can be a dictionary with all of these for each of many clusters, by its name, and C(regions) one with
-        its region. The page then is a table of the clusters, with links to their own pages beside it, whose names are in C(page).
+      - Instead, C(clusters) can be a dictionary with all of these for each of many clusters, by its name, and C(regions) one
+        with the names of the clusters of each region. The page then is a table of the clusters, with links to their own pages
+        beside it, whose names are in C(page).
     type: dict
     required: true
   template:

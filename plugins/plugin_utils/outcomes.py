@@ -32,6 +32,16 @@ LONGEST = 1000
 LONGEST_PAGE = 500_000
 
 
+def pauses(stages: t.Sequence[str], are_checked: bool, check_mode: bool = False) -> list[str]:
+    """Return the stages at which an update pauses, in their order.
+
+    At 100% an update pauses for checks only. In check mode nothing is there for a later stage to go on from.
+    """
+    if check_mode:
+        return []
+    return [stage for stage in stages or ["100%"] if are_checked or stage != "100%"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """Where the controllers stand after one task of the module."""

@@ -228,7 +228,8 @@ class Report:
     def overview(self) -> Overview | None:
         """The table of many controllers, or of many clusters."""
         if clusters := mapping(self.data, "clusters"):
-            regions = mapping(self.data, "regions")
+            regions = {str(host): region for region, hosts in mapping(self.data, "regions").items()
+                       for host in (hosts if isinstance(hosts, list) else ())}
             return Overview("cluster", [_cluster(name, mapping(clusters, name), text(regions, name)) for name in clusters])
         return Overview("controller", [self._row(each) for each in self.rollouts]) if self.is_fleet else None
 

@@ -89,3 +89,33 @@ def test_each_is_documented_with_its_arguments():
         _input, *arguments = function.__code__.co_varnames[:function.__code__.co_argcount]
         assert documented["name"] == name and set(documented["options"]) == {"_input", *arguments}
         assert documented.get("positional", "").replace(",", "").split() == arguments
+
+
+@pytest.mark.parametrize("regions", ["canary,europe", "canary\neurope", ["canary", "europe"]])
+def test_regions_may_be_a_text(regions):
+    groups = {"all": ["a", "b"], "canary": ["b"], "europe": ["a"]}
+
+    assert outcomes.region_batches(groups, regions, ["a", "b"]) == {"canary": ["b"], "europe": ["a"]}
+    assert outcomes.region_batches(groups, "", ["a", "b"]) == {"all": ["a", "b"]}
+    with pytest.raises(AnsibleFilterError, match="no group spare"):
+        outcomes.region_batches(groups, "spare", ["a"])
+
+
+@pytest.mark.parametrize("share, begins", [(0, False), ("", False), ("50", True), ("50%", True), (50.0, True), (49, False)])
+def test_the_share_of_clusters_that_may_fail_is_a_percentage(share, begins):
+    assert (outcomes.batch_gate(["a", "b", "c"], ["c"], ["a", "a", ""], ["failed", "updated", ""], share) == "") is begins
+
+
+@pytest.mark.parametrize("share", ["half", -1, 101])
+def test_no_other_share_is_taken(share):
+    with pytest.raises(AnsibleFilterError, match="max_failed_clusters must be a percentage from 0 to 100"):
+        outcomes.batch_gate(["a"], ["a"], [""], [""], share)
+
+
+@pytest.mark.parametrize("stages, are_checked, check_mode, pauses", [
+    (["10%", "40%", "100%"], False, False, ["10%", "40%"]), (["10%", "40%", "100%"], True, False, ["10%", "40%", "100%"]),
+    ("10%, 100%", False, False, ["10%"]), (["10%", "100%"], True, True, []), ("", True, False, ["100%"]), ("", False, False, []),
+    (["40%", "10%"], False, False, ["40%", "10%"]),
+])
+def test_where_an_update_pauses(stages, are_checked, check_mode, pauses):
+    assert outcomes.stage_pauses(stages, are_checked, check_mode) == pauses

@@ -47,7 +47,7 @@ FLEET = {"name": "app=shop", "outcome": "failed", "results": [{"results": [
     {**(failed if number % 9 == 3 else updated)(f"shop-frontend-{number}"), "kind": ("Deployment", "StatefulSet")[number % 2]}
     for number in range(500)]}]}
 CLUSTERS = {"clusters": {f"eu-west-{number}": {**USUAL, "page": f"rollout-eu-west-{number}.html"} for number in range(12)},
-            "regions": {f"eu-west-{number}": "europe" for number in range(12)}}
+            "regions": {"europe": [f"eu-west-{number}" for number in range(12)]}}
 PAGES = {"usual": USUAL, "bloated": bloated(USUAL), "fleet": FLEET, "bloated fleet": bloated(FLEET), "clusters": CLUSTERS,
          "bloated clusters": bloated(CLUSTERS), "nothing": {}}
 

@@ -32,7 +32,7 @@ DATA = {
 FLEET = {"name": "app", "outcome": "failed", "results": [{"results": [updated("app-1"), failed("app-2")]}]}
 MEASURED = DATA | {"stages": [{"stage": "10%", "outcome": "failed", "checks": [analysis(), analysis(begin=10, outcome="failed")]}]}
 SOAKED = DATA | {"results": [soaked(), updated(begin=10)]}
-CLUSTERS = {"regions": {"malmo": "canary"}, "clusters": {
+CLUSTERS = {"regions": {"canary": ["malmo"]}, "clusters": {
     "malmo": DATA | {"page": "rollout-malmo.html"}, "lyon": MEASURED | {"page": "rollout lyon.html"}, "porto": {}}}
 FAILED = DATA | {"outcome": "failed", "results": [failed()]}
 
@@ -186,7 +186,8 @@ def poisoned(item):
     """The same with the attack in each text and each key that the cluster or a user has a say in."""
     if isinstance(item, dict):
         ours = ("at", "phase", "started", "ended", "action", *(["outcome"] if "metric" in item else []))
-        return {key: each if key in ours else poisoned(each) for key, each in item.items()}
+        return {key: {region + ATTACK: hosts for region, hosts in each.items()} if key == "regions"
+                else each if key in ours else poisoned(each) for key, each in item.items()}
     if isinstance(item, list):
         return [poisoned(each) for each in item]
     return item + ATTACK if isinstance(item, str) else item

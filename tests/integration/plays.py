@@ -116,9 +116,9 @@ class Playbooks:
         """Its whole output."""
         return self._end(self.start(playbook, *options, **variables), succeeds)
 
-    def command(self, *command):
+    def command(self, *command, succeeds=True):
         """The output of any command."""
-        return self._end(self._start(*command), succeeds=True)
+        return self._end(self._start(*command), succeeds)
 
     def _start(self, *command):
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

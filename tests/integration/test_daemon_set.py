@@ -398,3 +398,23 @@ def test_a_forged_record_lets_no_more_pods_be_missing(namespace, nodes):
         roll(namespace)
     assert versions(namespace) == ["v2"] * SIZE and observer.fewest_ready >= SIZE - 1
     assert strategy(namespace)["rollingUpdate"]["maxUnavailable"] == 1
+
+
+ALL_AT_ONCE = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}}
+
+
+def test_a_failed_update_is_rolled_back_where_the_user_keeps_no_history(namespace, nodes):
+    """With its last pod, the server deletes the ControllerRevision of a template."""
+    namespace.make_daemon_set(SIZE, revisionHistoryLimit=0, updateStrategy=ALL_AT_ONCE)
+    with pytest.raises(RolloutError) as caught:
+        roll(namespace, image="myimage:crash", progress_deadline=4, failure_grace=1, on_failure="rollback")
+    assert "is rolled back to myimage:v1" in caught.value.what
+    assert versions(namespace) == ["v1"] * SIZE and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0
+
+    roll(namespace, pause_at="100%")
+    assert versions(namespace) == ["v2"] * SIZE
+    params = {"name": "foo", "kind": "DaemonSet", "namespace": namespace.name, "kubeconfig": namespace.kubeconfig}
+    (told,) = task.info(params)["rollouts"]
+    assert "state=rolled_back" in told["rollback_command"]
+    back(namespace)
+    assert versions(namespace) == ["v1"] * SIZE and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0

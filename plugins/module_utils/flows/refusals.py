@@ -40,6 +40,14 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
                         next_command=way_back(request, before))
 
 
+def template_lost(request: Request, primary: Controller, other: Revision | None) -> RolloutError:
+    """Return the error for an update in progress whose previous template nothing keeps; other: the newest revision, or None."""
+    return RolloutError("the update in progress cannot be rolled back: the template of before it is no longer known",
+                        where=request.where, why="no ControllerRevision has it; with a revisionHistoryLimit of 0, the "
+                                                 "cluster deletes it",
+                        next_command=either(request.command(State.UPDATED, primary.images), way_back(request, other)))
+
+
 def way_back(request: Request, before: Revision | None) -> str:
     """The command to that revision. The record of the last update names images too; but whoever may annotate writes there."""
     if before is None:

@@ -86,8 +86,13 @@ class Deployment(SteppedByServer):
 class ByRevisions(SteppedByServer):
     """One whose templates the server keeps as ControllerRevisions, and whose pods it makes from these."""
 
-    SETTINGS = ("minReadySeconds", "updateStrategy")
-    PACED = ("updateStrategy",)
+    SETTINGS = ("minReadySeconds", "updateStrategy", "revisionHistoryLimit")
+    PACED = ("updateStrategy", "revisionHistoryLimit")
+
+    def may_have_paced(self, record: marks.Rollout) -> bool:
+        """Return whether an update may have changed the settings as the record says: a limit of the history only from 0 to 1."""
+        limits = record.original.get("revisionHistoryLimit", 0), record.paced.get("revisionHistoryLimit", 1)
+        return super().may_have_paced(record) and limits == (0, 1)
 
     @property
     def is_replaced_by_server(self) -> bool:
@@ -128,8 +133,9 @@ class StatefulSet(ByRevisions):
                    is_ordered=text(item["spec"], "podManagementPolicy") != "Parallel")
 
     def may_have_paced(self, record: marks.Rollout) -> bool:
-        return (super().may_have_paced(record) and all(map(is_of_stateful_set, (*record.paced.values(), *record.original.values())))
-                and all(text(each, "type") == "RollingUpdate" for each in record.paced.values()))
+        strategies = [settings["updateStrategy"] for settings in (record.paced, record.original) if "updateStrategy" in settings]
+        return (super().may_have_paced(record) and all(map(is_of_stateful_set, strategies))
+                and all(text(each, "type") == "RollingUpdate" for each in strategies[:1]))
 
     @property
     def partition(self) -> int:
@@ -177,7 +183,8 @@ class DaemonSet(ByRevisions):
         return True
 
     def may_have_paced(self, record: marks.Rollout) -> bool:
-        return super().may_have_paced(record) and all(map(is_of_daemon_set, (*record.paced.values(), *record.original.values())))
+        strategies = [settings["updateStrategy"] for settings in (record.paced, record.original) if "updateStrategy" in settings]
+        return super().may_have_paced(record) and all(map(is_of_daemon_set, strategies))
 
 
 @dataclasses.dataclass(frozen=True)

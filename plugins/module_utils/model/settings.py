@@ -89,5 +89,6 @@ _SETTINGS: dict[str, t.Callable[[t.Any], bool]] = {
     "minReadySeconds": lambda value: value is None or is_size(value),
     "progressDeadlineSeconds": lambda value: value is None or (is_size(value) and value > 0),
     "strategy": _is_rolling_update,
+    "revisionHistoryLimit": lambda value: value is None or is_size(value),
     "updateStrategy": lambda value: is_of_stateful_set(value) or is_of_daemon_set(value),
 }

@@ -91,6 +91,12 @@ class RevisionsObserved(Observed):
         """
         return self.record if self.is_proven or (self.record and self.record.paused is not None) else None
 
+    @property
+    def is_irreversible(self) -> bool:
+        """Return whether nothing keeps the template of before the update in progress. Without a readable history, False."""
+        return self.in_progress and bool(self.history) and self.before is None and not self.is_put_back and not (
+            self.record and self.record.is_back)
+
     def witnessed(self, settings: Json | None) -> RevisionsObserved:
         """With the numbers of the record believed, if settings, which were seen before the update, have the same."""
         told = self.its.rollout if self.its else None

@@ -63,6 +63,14 @@ class Turn:
         """What the update has changed and must not be restored, because nothing but an annotation says what it was; or ""."""
         return ""
 
+    def _settings(self, *, is_under_way: bool) -> Json:
+        """Return the pace, with a history that keeps the template of before until the update has ended.
+
+        With a revisionHistoryLimit of 0, the server deletes the ControllerRevision of that template with its last pod.
+        """
+        settings = self.pace(is_under_way=is_under_way)
+        return {**settings, "revisionHistoryLimit": 1} if settings["revisionHistoryLimit"] == 0 else settings
+
     # The table
 
     def decision(self) -> Decision:
@@ -84,7 +92,7 @@ class Turn:
             if has_it and seen.is_all_new:
                 return Done(recorded.already(request, primary, seen.present.number if seen.present else None))
             # | yes | - | it has the wanted template, and its pods get it | wait |
-            if has_it and primary.is_replaced_by_server and primary.settings == self.pace(is_under_way=True):
+            if has_it and primary.is_replaced_by_server and primary.settings == self._settings(is_under_way=True):
                 return self.progress()
             # | yes | - | else | template, pace and record in one patch |
             return self._begin(wanted, Rollout.UPDATING)
@@ -122,6 +130,9 @@ class Turn:
         # A client that was killed has left the rest to the server, which may be done: its update can be undone still.
         if seen.before and (seen.is_rolling or (record and not record.is_back)):
             return self._begin(seen.before.template, Rollout.ROLLING_BACK)
+        # | yes | updating | an update has begun, and no ControllerRevision has the template of before | error |
+        if seen.is_irreversible and (seen.is_proven or seen.is_rolling):
+            raise refusals.template_lost(self.request, primary, next(iter(seen.others), None))
         # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
         last = primary.last_rollout
         if last.get("outcome") == "rolled_back" and last.get("template") == recorded.digest(primary):
@@ -136,7 +147,7 @@ class Turn:
             return Wait(f"the {primary.kind} controller has seen {primary.name}")
         usual = recorded.usual(request, primary, seen.record)
         has_it = same_template(primary.template, wanted, request.label_key)
-        pace = self.pace(is_under_way=has_it)
+        pace = self._settings(is_under_way=has_it)
         is_back, images = outcome == Rollout.ROLLING_BACK, images_of(wanted)
         # What somebody else has begun without a record, and this task undoes, is no update to `previous`.
         undone = request.to_go_back().fingerprint if is_back else request.fingerprint
@@ -154,7 +165,7 @@ class Turn:
         if not self.primary.is_observed:
             return self.progress()
         # | yes | any | pace or pause are not those that are asked for | pace |
-        pace = self.pace(is_under_way=True)
+        pace = self._settings(is_under_way=True)
         original, paced = recorded.changed(recorded.usual(self.request, self.primary, self.seen.record), pace)
         record = dataclasses.replace(record, original=original, paced=paced, template=recorded.digest(self.primary), paused=None)
         if pace != self.primary.settings:

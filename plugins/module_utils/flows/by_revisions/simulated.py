@@ -49,6 +49,20 @@ def revision_of(it: ByRevisions, kept: tuple[Json, ...]) -> tuple[Json, tuple[Js
     return made, (*kept, made)
 
 
+def trimmed(it: ByRevisions, kept: tuple[Json, ...], present: Json, is_live: t.Callable[[Json], bool], *,
+            counts_live: bool) -> tuple[Json, ...]:
+    """Return the ControllerRevisions that revisionHistoryLimit leaves, of which live ones stay.
+
+    counts_live: live ones count towards the limit (DaemonSet: cleanupHistory), or do not (StatefulSet: truncateHistory).
+    """
+    limit = it.settings["revisionHistoryLimit"]
+    others = sorted((each for each in kept if each is not present), key=lambda each: t.cast(int, each["revision"]))
+    dead = [each for each in others if not is_live(each)]
+    surplus = len(others if counts_live else dead) - (10 if limit is None else limit)
+    gone = dead[:max(0, surplus)]
+    return tuple(each for each in kept if not any(each is other for other in gone))
+
+
 def is_broken(revision: Json | None, images: t.Container[str]) -> bool:
     """Whether no pod that is made from it ever gets ready, where it has one of these images."""
     return revision is not None and revision["data"]["spec"]["template"]["spec"]["containers"][0]["image"] in images

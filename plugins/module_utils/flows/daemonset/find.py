@@ -17,7 +17,8 @@ The record (marks.Rollout) is an annotation: whoever may annotate the DaemonSet 
 Its status tells no more than how many pods have the present template. Which ones these are the pods' own labels say, and which
 ControllerRevision is the present one the template does.
 
-What somebody could achieve who writes a record of his own: the next task for it sets OnDelete at its end, or a maxSurge; and
+What somebody could achieve who writes a record of his own: the next task for it sets OnDelete at its end, or a maxSurge, or a
+revisionHistoryLimit of 0 where it is 1; and
 rolled_back takes an update that has ended for one whose client was killed before its last write, and goes back by one revision, or
 an update to a template that has come back for the way back.
 """

@@ -21,7 +21,7 @@ from ...model.kinds import Kind
 from ...model.observed import Controller
 from ...model.steps import Delete, Patch, Write
 from ...model.thresholds import Size
-from ..by_revisions.simulated import is_broken, revision_of, written
+from ..by_revisions.simulated import is_broken, revision_of, trimmed, written
 from ..flow import Model
 from ..simulated import MOST_PODS, Move
 from .find import DaemonPod, most_missing
@@ -192,6 +192,8 @@ class SimulatedDaemonSets(Model):
         present, revisions = revision_of(it, self._kept(it.uid))
         nodes = self._nodes[name]
         pods = _turn(it, pods, nodes, _label(present), f"{it.name}-made-{self._made}")
+        live = {pod.revision for pod in pods}
+        revisions = trimmed(it, revisions, present, lambda each: _label(each) in live, counts_live=True)
         oldest = {pod.node: pod for pod in reversed(pods) if pod.node in nodes}
         ready = sum(pod.ready for pod in oldest.values())
         status = {"observedGeneration": it.generation, "desiredNumberScheduled": len(nodes), "currentNumberScheduled": len(oldest),

@@ -15,7 +15,8 @@ spec, its status, and its ControllerRevisions. So:
 | this is the template of before | its status names that revision; or it has the highest number but the present one's |
 | this was updateStrategy | the present one is as the update has set it; never one that lets more pods be missing |
 
-What somebody could achieve who writes a record of his own: the next task for it sets another partition, or OnDelete; and
+What somebody could achieve who writes a record of his own: the next task for it sets another partition, or OnDelete, or a
+revisionHistoryLimit of 0 where it is 1; and
 rolled_back takes an update that has ended for one whose client was killed before its last write, and goes back by one revision, or
 an update to a template that has come back for the way back.
 """

@@ -20,7 +20,7 @@ from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller
 from ...model.steps import Delete, Patch, Write
-from ..by_revisions.simulated import is_broken, revision_of, written
+from ..by_revisions.simulated import is_broken, revision_of, trimmed, written
 from ..flow import Model
 from ..simulated import MOST_PODS, Move
 from .find import StatefulSetPod
@@ -163,6 +163,8 @@ class SimulatedStatefulSets(Model):
         updated = sum(pod.revision == update for pod in pods)
         if it.is_replaced_by_server and updated == ready == len(pods) == it.replicas:
             current = update
+        live = {current, update, *(pod.revision for pod in pods)}
+        revisions = trimmed(it, revisions, present, lambda each: each["metadata"]["name"] in live, counts_live=False)
         status = {"observedGeneration": it.generation, "replicas": len(pods), "readyReplicas": ready, "availableReplicas": ready,
                   "updatedReplicas": updated, "currentRevision": current, "updateRevision": update}
         before = item.get("status") or {}

@@ -814,3 +814,37 @@ def test_pods_are_listed_again_where_something_may_have_changed_and_are_known_in
     assert look(66.2) == 6
     it.items["foo"]["metadata"]["resourceVersion"] = "1000"
     assert [look(66.4), look(66.6)] == [7, 7]
+
+
+# A history of nothing
+
+
+@pytest.mark.parametrize("image", ["myimage:v2", "myimage:broken"])
+@pytest.mark.parametrize("params", [{}, {"pause_at": "100%", "max_unavailable": "1"}], ids=["whole", "paused at all of them"])
+def test_back_where_the_user_keeps_no_history(params, image):
+    it = broken(cluster(strategy={**STRATEGY, "rollingUpdate": {"maxSurge": 0, "maxUnavailable": "100%"}}, revisionHistoryLimit=0),
+                "myimage:broken")
+    go(asked(image=image, **params), it, until="update")
+    it.settle()
+    if params and image == "myimage:v2":
+        go(asked(image=image, **params), it)
+    assert primary(it).settings["revisionHistoryLimit"] == 1
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 3 and record(it)["outcome"] == "rolled_back"
+    assert primary(it).settings["revisionHistoryLimit"] == 0 and len(it.revisions(["uid of foo"])) == 1
+    assert "already rolled back" in decide(BACK, it).message
+    go(asked(image="myimage:v3"), it)
+    assert primary(it).settings["revisionHistoryLimit"] == 0
+
+
+def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_carried_out():
+    it = cluster()
+    go(asked(image="myimage:v2", pause_at="100%"), it)
+    it.kept["uid of foo"] = it.kept["uid of foo"][1:]
+
+    flow = choose(BACK)
+    resume, back = flow.commands(BACK, flow.find(BACK, it, it.revisions(["uid of foo"])))
+    with pytest.raises(RolloutError, match="the template of before it is no longer known") as refused:
+        decide(BACK, it)
+
+    assert back is None and resume == refused.value.next_command.splitlines()[0]

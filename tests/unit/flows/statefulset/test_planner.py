@@ -509,6 +509,7 @@ FORGERIES = {
     "a strategy that is none": {"original": {"updateStrategy": {"type": "Recreate"}}, "paced": {"updateStrategy": STRATEGY}},
     "a partition that is none": {"original": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": -1}}},
                                  "paced": {"updateStrategy": STRATEGY}},
+    "a history that is lost": {"original": {"revisionHistoryLimit": 2**31 - 1}, "paced": {"revisionHistoryLimit": None}},
     "seconds without end": {"original": {"minReadySeconds": 2**31 - 2}, "paced": {"minReadySeconds": None}},
     "the strategy of a Deployment": {"original": {"strategy": OF_A_DEPLOYMENT}, "paced": {"strategy": OF_A_DEPLOYMENT}},
     "a pause of a Deployment": {"paced": {"paused": True}},
@@ -541,7 +542,7 @@ def test_of_an_update_that_has_ended_no_record_changes_more_than_the_task_asks_f
     except RolloutError as error:
         assert "no update in progress to roll back; the previous revision is 2 (myimage:v2)" in error.what and request is BACK
     assert versions(it) == [version] * 3
-    assert primary(it).settings == {"minReadySeconds": None, "updateStrategy": STRATEGY}
+    assert primary(it).settings == {"minReadySeconds": None, "updateStrategy": STRATEGY, "revisionHistoryLimit": None}
 
 
 def test_a_record_on_its_way_back_of_an_update_on_its_way_is_not_believed():
@@ -709,3 +710,31 @@ def test_the_way_back_is_open_whatever_a_budget_says():
     go(CANARY, it)
     budget = {"metadata": {"name": "pdb"}, "spec": {"selector": {"matchLabels": {"app": "foo"}}, "minAvailable": 3}}
     assert decide(BACK, it, budgets=(budget,)).action == "update"
+
+
+# A history of nothing
+
+
+@pytest.mark.parametrize("params", [{}, {"pause_at": "100%"}], ids=["whole", "paused at all of them"])
+def test_back_where_the_user_keeps_no_history(params):
+    it = cluster(revisionHistoryLimit=0)
+    go(asked(image="myimage:v2", **params), it, until="end" if params else "update")
+    it.settle()
+    assert primary(it).settings["revisionHistoryLimit"] == 1
+    go(BACK, it)
+    assert primary(it).images == {"web": "myimage:v1"} and primary(it).settings["revisionHistoryLimit"] == 0
+    assert len(it.revisions(["uid of foo"])) == 1 and "already rolled back" in decide(BACK, it).message
+
+
+def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_carried_out():
+    it = cluster(strategy=HELD)
+    go(asked(image="myimage:v2", pause_at="100%"), it)
+    it.kept["uid of foo"] = it.kept["uid of foo"][1:]
+
+    flow = choose(BACK)
+    resume, back = flow.commands(BACK, flow.find(BACK, it, it.revisions(["uid of foo"])))
+    with pytest.raises(RolloutError, match="the template of before it is no longer known") as refused:
+        decide(BACK, it)
+
+    assert back is None and resume
+    assert refused.value.next_command.splitlines()[1] == "or:"

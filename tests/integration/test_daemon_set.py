@@ -104,7 +104,7 @@ def test_a_pause_is_exact_and_stands(namespace, nodes, spec):
         more = roll(namespace, pause_at="3", max_unavailable="1")
     assert versions(namespace) == ["v2"] * 3 + ["v1"] * 2 and len(observer.new) == 2 and observer.fewest_ready >= SIZE - 1
     assert {node: by_node(namespace)[node] for node in (3, 4)} == {node: old[node] for node in (3, 4)}
-    done = roll(namespace)
+    done = roll(namespace, max_unavailable="1")
 
     name = f"foo-{namespace.pods()[0]['metadata']['labels'][marks.POD_REVISION]}"
     assert result["rollout"]["phase"] == "paused" and actions(result) == ["update", "delete", "annotate"]

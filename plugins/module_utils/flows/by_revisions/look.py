@@ -15,7 +15,7 @@ from ...model.fields import Json, mapping, objects
 from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.template import images_of, same_template
-from .. import autoscaler, handover, refusals
+from .. import autoscaler, handover, recorded, refusals
 from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Holder, Memory, Rule, Side, Standing
 from ..wanted import changed_in_place, is_confirmed, trial, wanted_template
@@ -89,8 +89,8 @@ class RevisionsFlow(Flow):
             if revisions is None and is_needed:
                 raise refusals.unreadable_history(request)
             seen = _with_record(self.find_in(base, revisions or ()), cluster)
-        if not memory.has_begun and not seen.in_progress:
-            memory.settings = t.cast(ByRevisions, base).settings
+        if not memory.has_begun:
+            memory.settings = recorded.usual(request, t.cast(ByRevisions, base), seen.record if seen.in_progress else None)
         seen = seen.witnessed(memory.settings)
         return dataclasses.replace(
             self.with_pods(request, seen, cluster, memory), wanted=wanted,

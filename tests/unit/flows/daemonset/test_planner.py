@@ -611,6 +611,20 @@ def test_fewer_than_before_stays_since_nothing_but_an_annotation_says_so():
     assert it.write(decision.write) and primary(it).numbers == {"maxSurge": 0, "maxUnavailable": 1}
 
 
+@pytest.mark.parametrize("wish", [asked(image="myimage:v2", max_unavailable="1"), asked(image="myimage:v2", max_surge="1"), BACK])
+@pytest.mark.parametrize("strategy", [HALF, {**HALF, "type": "OnDelete"}], ids=["a half", "OnDelete with a half"])
+def test_what_stands_beside_on_delete_when_a_run_begins_is_restored(wish, strategy):
+    it, flow, memory = cluster(6, strategy), choose(wish), Memory(now=NOW)
+    go(asked(image="myimage:v2", pause_at="1", max_unavailable="1"), it)
+    for _turn in range(6):
+        decision = flow.plan(wish, flow.observe(wish, it, memory))
+        memory.has_begun = True
+        if isinstance(decision, Step):
+            assert not decision.warning and it.write(decision.write)
+        it.settle()
+    assert strategy_of(it) == strategy and versions(it) == ["v1" if wish is BACK else "v2"] * 6
+
+
 @pytest.mark.parametrize("wish", [asked(image="myimage:v2", max_unavailable="1"), asked(image="myimage:v2", max_surge="1")])
 def test_what_this_very_run_has_seen_before_is_restored(wish):
     it, flow, memory = cluster(6, HALF), choose(wish), Memory(now=NOW)

@@ -57,6 +57,11 @@ class RevisionsObserved(Observed):
         raise NotImplementedError
 
     @property
+    def contested(self) -> tuple[Revision, ...]:
+        """Return two revisions that may have the template of before the update, where nothing proves which: or none."""
+        return ()
+
+    @property
     def present_name(self) -> str:
         """The name of what has its present template, or ""."""
         return self.present.name if self.present else ""

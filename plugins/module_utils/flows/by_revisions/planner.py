@@ -120,6 +120,9 @@ class Turn:
         if record and not record.is_back and seen.is_put_back:
             # | yes | updating | somebody has put the previous template back | go on as if rolling back |
             record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
+        # | yes | updating | the record names another revision than the last one, and no pod has either | error: which of them? |
+        if record and not record.is_back and seen.contested:
+            raise refusals.contested_before(self.request, seen.contested)
         # | yes | rolling back | | wait for the pods, then restore what was there before |
         if record and record.is_back:
             return self._go_on(record) or self._end(record)

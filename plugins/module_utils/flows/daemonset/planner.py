@@ -26,7 +26,7 @@ from ...model.settings import numbers_of_daemon_set
 from ...model.steps import Action, Decision, Delete, Step, Wait
 from ...model.template import same_template
 from ...model.thresholds import Size
-from .. import recorded, refusals
+from .. import recorded
 from ..by_revisions.planner import Turn
 from .find import DaemonPod, DaemonSetObserved, is_doubted, is_overdue, most_missing
 
@@ -59,13 +59,6 @@ class _Turn(Turn):
 
     seen: DaemonSetObserved
     primary: DaemonSet
-
-    def _back(self) -> Decision:
-        # | yes | updating | the record names another revision than the last one, and no pod has either | error: which of them? |
-        record, contested = self.seen.record, self.seen.contested
-        if record and not record.is_back and not self.seen.is_put_back and self.primary.is_observed and contested:
-            raise refusals.contested_before(self.request, contested)
-        return super()._back()
 
     def left(self, wanted: Json, *, has_it: bool, is_back: bool) -> str:
         """Where somebody's update is under way, going back means to the template before it; unless that is where it goes."""

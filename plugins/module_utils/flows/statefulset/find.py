@@ -90,6 +90,15 @@ class StatefulSetObserved(RevisionsObserved):
         return next((each for each in others if each.name == it.current_revision and self.is_rolling), None)
 
     @property
+    def contested(self) -> tuple[Revision, ...]:
+        """Return the revision that the record names and the last one, where the StatefulSet has no pods.
+
+        A user has changed the template during the update. The status names the template of before as long as pods have it.
+        """
+        named = next((it for it in self.others if self.record and it.name == self.record.set), None)
+        return (named, self.others[0]) if named and self.is_proven and not self.before else ()
+
+    @property
     def stuck(self) -> tuple[StatefulSetPod, ...]:
         """Pods of another template than the present one that are not ready.
 

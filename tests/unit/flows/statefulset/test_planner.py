@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import json
 
 import pytest
@@ -20,6 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, Done, Patch, Step, Wait, put
 
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
@@ -496,6 +499,74 @@ def test_the_strategy_is_restored_where_the_server_fills_something_in(strategy, 
     slowly(first, it)
     slowly(UPDATE, it)
     assert primary(it).settings["updateStrategy"] == strategy and versions(it) == ["v2"] * 3
+
+
+# Without pods
+
+
+def somebody_elses(path, value):
+    def change(it):
+        set_by_somebody(it, path, value)
+        it.settle()
+
+    return change
+
+
+def begun(request):
+    def begin(it):
+        try:
+            go(request, it, until="update")
+        except RolloutError:
+            return
+        it.settle()
+
+    return begin
+
+
+MOVES = {
+    "a canary": functools.partial(go, CANARY), "a pause at all": functools.partial(go, asked(image="myimage:v2", pause_at="100%")),
+    "killed": begun(UPDATE), "killed on its way back": begun(BACK), "none": somebody_elses("/spec/replicas", 0),
+    "other template": somebody_elses("/spec/template", template("myimage:v3")),
+    "template of before": somebody_elses("/spec/template", template()),
+}
+
+
+def refusal(request, it):
+    try:
+        decide(request, it)
+    except RolloutError as error:
+        return error.what
+    return ""
+
+
+@pytest.mark.parametrize("strategy", ["usual", "OnDelete"])
+@pytest.mark.parametrize("first", MOVES)
+def test_without_pods_an_update_is_in_progress_for_the_way_back_as_well(first, strategy):
+    for moves in itertools.product([first], MOVES, MOVES):
+        it = cluster(2, STRATEGIES[strategy])
+        it.dry_run = lambda write, it=it: patched(it.items[write.name], write)
+        with contextlib.suppress(RolloutError):  # it cannot come to this
+            for move in moves:
+                MOVES[move](it)
+        somebody_elses("/spec/replicas", 0)(it)
+        update, back = refusal(asked(image="myimage:v9"), it), refusal(BACK, it)
+        assert "another update" not in update or "there is no update" not in back, moves
+
+
+@pytest.mark.parametrize("revision, version", [(1, "v1"), (2, "v2")])
+def test_without_pods_the_template_of_before_may_be_either_of_two(revision, version):
+    it = cluster()
+    go(CANARY, it)
+    for path, value in {"/spec/template": template("myimage:v3"), "/spec/replicas": 0}.items():
+        somebody_elses(path, value)(it)
+    back = asked(state="rolled_back", to_revision=revision)
+    which = r"which template was there before the update: revision 1 \(.*v1\) or revision 2"
+    with pytest.raises(RolloutError, match=which) as caught:
+        decide(BACK, it)
+    assert back.command() in caught.value.next_command.splitlines()
+    go(back, it)
+    somebody_elses("/spec/replicas", 2)(it)
+    assert versions(it) == [version] * 2 and primary(it).settings["updateStrategy"] == STRATEGY
 
 
 # What is believed

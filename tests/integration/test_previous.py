@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from namespace import Killed, dies
+from namespace import Killed, dies, eventually
 
 KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 SIZE = 2
@@ -80,3 +80,17 @@ def test_an_update_in_progress_is_undone_and_nothing_before_it(namespace, make, 
 
     assert roll()["changed"] and versions(namespace) == ["v2"]
     assert not roll()["changed"] and versions(namespace) == ["v2"]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
+def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_ones(namespace, make, kind):
+    """As `kubectl set image`, twice."""
+    roll = make(kind)
+    roll("v2")
+    assert roll()["changed"] and versions(namespace) == ["v1"]
+    for version in ("v3", "v1"):
+        patch = {"spec": {"template": {"spec": {"containers": [{"name": "web", "image": f"myimage:{version}"}]}}}}
+        namespace._call("PATCH", namespace._apps(f"{kind.lower()}s", "foo"), patch, "application/strategic-merge-patch+json")
+        eventually(lambda version=version: versions(namespace) == [version], f"pods of {version}")
+
+    assert roll()["changed"] and versions(namespace) == ["v3"] and not roll()["changed"]

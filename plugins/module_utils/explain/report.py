@@ -159,7 +159,7 @@ def pod(item: Json, is_new: bool) -> Json:
 
 def _last(it: Controller) -> Json | None:
     """The record of the last update, without what is only for the next task to compare."""
-    return {field: value for field, value in it.last_rollout.items() if field not in ("request", "template")} or None
+    return {field: value for field, value in it.last_rollout.items() if field not in ("request", "template", "revision")} or None
 
 
 def standing(seen: Observed) -> str:

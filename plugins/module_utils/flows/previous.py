@@ -12,6 +12,9 @@
 | no | was undone, and the template of before is there still | nowhere: done, unchanged |
 | no | anything else, or this wish, and that was undone | to the newest revision with another template |
 
+Anything else is also what other clients have done since, where that ends at the same template: the server gives the revision of a
+template that comes back another number, and the record has the number of the end of the update.
+
 So what it means depends on what was done last, and not on how often the task runs. What was done last says the record of the update
 (marks.LAST_ROLLOUT): as its request, this wish has a word (PREVIOUS) where any other one has a hash.
 """
@@ -35,9 +38,12 @@ def wanted(request: Request, it: Controller, history: t.Sequence[Revision]) -> R
 
     it: the controller with the template and the record of the last update. history: the newest first.
     """
+    present = _present(request, it, history)
+    number_then = it.last_rollout.get("revision")
+    if present and number_then is not None and number_then != present.number:
+        return newest_other(request, it, history)
     if it.last_rollout.get("request") == became(request.fingerprint, it, request.label_key):
-        present = (each for each in history if same_template(each.template, it.template, request.label_key))
-        return next(present, Revision(_number(it), without_label(it.template, request.label_key)))
+        return present or Revision(_number(it), without_label(it.template, request.label_key))
     return None if _is_undone(it) else newest_other(request, it, history)
 
 
@@ -48,7 +54,9 @@ def number(request: Request, it: Controller, history: t.Sequence[Revision], reco
     None where there is only something to undo, or nothing to do. former: numbers that the present template had. Raises
     RolloutError.
     """
-    if record and not in_progress and record.after != it.images:
+    present = _present(request, it, history)
+    is_renumbered = bool(record and record.revision and present and present.number > record.revision + 1)
+    if record and not in_progress and (record.after != it.images or is_renumbered):
         record = None  # its client was killed, the server has ended it, and somebody has updated it since
     if record and record.request == PREVIOUS:
         # Where it has come back and is not the present one any more, its number says nothing; it is the newest but the present one.
@@ -66,6 +74,11 @@ def newest_other(request: Request, it: Controller, history: t.Sequence[Revision]
     if found is None:
         raise RolloutError("it has no previous revision", where=request.where, next_command=refusals.way_back(request, None))
     return found
+
+
+def _present(request: Request, it: Controller, history: t.Sequence[Revision]) -> Revision | None:
+    """Return the revision that has the present template."""
+    return next((each for each in history if same_template(each.template, it.template, request.label_key)), None)
 
 
 def _is_undone(it: Controller) -> bool:

@@ -47,9 +47,10 @@ def digest(primary: SteppedByServer, template: Json | None = None) -> str:
     return identity.digest(without_label(primary.template if template is None else template, primary.kind.server_label))
 
 
-def gone_back(request: Request, primary: SteppedByServer, record: Rollout) -> Json:
-    """What the record keeps of it at the end, so that it is not done twice."""
-    told: Json = {"template": digest(primary), **({"to_revision": record.to_revision} if record.to_revision else {})}
+def gone_back(request: Request, primary: SteppedByServer, record: Rollout, number: int | None) -> Json:
+    """What the record keeps of it at the end, so that it is not done twice; number is that of the present template."""
+    told: Json = {"template": digest(primary), **({"to_revision": record.to_revision} if record.to_revision else {}),
+                  **({"revision": number} if number else {})}
     if record.request == PREVIOUS:
         told["request"] = record.request if record.is_back else became(record.request, primary, request.label_key)
     return told

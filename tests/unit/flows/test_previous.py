@@ -248,6 +248,25 @@ def test_what_a_killed_client_had_begun_is_not_the_last_where_somebody_has_updat
     assert world.previous() == 0
 
 
+@pytest.mark.parametrize("kind", tuple(SPECS))
+@pytest.mark.parametrize("last, back_to", [
+    (lambda world: (world.update("v2"), world.previous()), "v1"),
+    (lambda world: (world.update("v2", most=1), world.run(state="rolled_back")), "v1"),
+    (lambda world: (world.update("v2"), world.previous(1)), "v1"),
+], ids=["to the previous one", "rolled back", "killed"])
+def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_ones(kind, last, back_to):
+    """Only the number of the revision shows them."""
+    world = World(kind)
+    last(world)
+    world.cluster.settle()
+    for version in ("v5", back_to):
+        world.update_by_hand(version)
+        world.cluster.settle()
+
+    assert world.previous() and world.version == "v5"
+    assert world.previous() == 0 and world.version == "v5"
+
+
 def test_the_wish_is_the_same_whatever_it_leads_to():
     request = request_from({"name": "foo", "state": "rolled_back", "to_revision": "previous"})
     resolved = dataclasses.replace(request, to_revision=3, revision=template())

@@ -51,8 +51,12 @@ class RevisionsFlow(Flow):
         raise NotImplementedError
 
     def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
-        """Whether its ControllerRevisions have to be listed again; the present one may not be among those that are known."""
-        return not self.find_in(primary, memory.revisions or ()).present
+        """Return whether its ControllerRevisions have to be listed again.
+
+        The present one may not be among those that are known, or have had another number, which is always the highest.
+        """
+        seen = self.find_in(primary, memory.revisions or ())
+        return seen.present is None or seen.present is not seen.history[0]
 
     # What they have in common
 

@@ -158,7 +158,8 @@ class Turn:
         if step := self.first(usual, has_it=has_it, fingerprint=fingerprint):
             return step
         left = self.left(wanted, has_it=has_it, is_back=is_back)
-        record = Rollout(outcome, primary.images, images, seen.now, left, 0, *recorded.changed(usual, pace), fingerprint,
+        newest = max((it.number for it in seen.history), default=0)
+        record = Rollout(outcome, primary.images, images, seen.now, left, newest, *recorded.changed(usual, pace), fingerprint,
                          recorded.digest(primary, wanted), request.to_revision)
         write = recorded.patch(primary, record.text, pace, wanted)
         return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
@@ -193,7 +194,7 @@ class Turn:
         final: Json = {"outcome": "rolled_back" if is_back else "updated", "from": record.before, "to": primary.images,
                        **self.seen.stamp}
         if is_back:
-            final |= recorded.gone_back(request, primary, record)
+            final |= recorded.gone_back(request, primary, record, self.seen.present.number if self.seen.present else None)
         else:
             final["request"] = handover.became(record.request, primary, request.label_key)
         return Step(Action.ANNOTATE, primary.name, recorded.patch(primary, identity.canonical(final), settings),

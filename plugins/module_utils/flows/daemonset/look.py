@@ -46,7 +46,7 @@ class DaemonSetFlow(RevisionsFlow):
     def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None, memory: Memory) -> bool:
         """The first write of an update names the present one: whether there is something to write is known without it."""
         primary = t.cast(DaemonSet, seen.primary)
-        return (request.undoes or seen.in_progress or recorded.pauses(request, primary)
+        return (request.undoes or seen.in_progress or seen.record is not None or recorded.pauses(request, primary)
                 or (memory.has_begun and not recorded.is_wanted(request, primary, wanted or {})))
 
     def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:

@@ -179,7 +179,7 @@ def _end(request: Request, seen: DeploymentObserved, primary: Deployment, record
     final: Json = {"outcome": "rolled_back" if is_back else "updated", "from": record.before, "to": primary.images,
                    "time": seen.now}
     if is_back:
-        final |= recorded.gone_back(request, primary, record)
+        final |= recorded.gone_back(request, primary, record, revision_of(seen.successor) if seen.successor else None)
     else:
         final["request"] = handover.became(record.request, primary, marks.HASH_LABEL)
     lost = record.original.keys() - {field for field, value in settings.items() if value != primary.settings[field]}

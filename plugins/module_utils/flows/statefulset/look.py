@@ -37,7 +37,7 @@ class StatefulSetFlow(RevisionsFlow):
         return (own, HISTORY, ("", "pods", ("list", "watch", "delete")))
 
     def has_to_look_back(self, request: Request, seen: RevisionsObserved, wanted: Json | None, memory: Memory) -> bool:
-        return request.undoes or seen.in_progress
+        return request.state.undoes or seen.in_progress or seen.record is not None
 
     def with_pods(self, request: Request, seen: RevisionsObserved, cluster: Cluster, memory: Memory) -> StatefulSetObserved:
         return _with_pods(request, t.cast(StatefulSetObserved, seen), cluster)

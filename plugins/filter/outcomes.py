@@ -16,7 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import duration
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import batches, outcomes
+from ansible_collections.baton.kubernetes.plugins.plugin_utils import batches, begun, outcomes
 
 Json = dict[str, t.Any]
 
@@ -69,6 +69,15 @@ def rollout_failure(failure: Json) -> Json:
         return outcomes.Failure(**_dictionary(failure)).as_json()
     except TypeError as error:
         raise AnsibleFilterError(f"rollout_failure: {error}") from error
+
+
+def to_roll_back(results: list[Json], result: Json) -> list[str]:
+    return begun.Begun(results, outcomes.Summary.of(_dictionary(result), _only_name(results)).results).to_roll_back
+
+
+def _only_name(results: list[Json]) -> str:
+    """Return the name of the controller of a task for a single one, whose result does not have it."""
+    return str(results[-1].get("name") or "") if results else ""
 
 
 def failed_task(result: Json, name: str = "") -> Json:
@@ -138,5 +147,5 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable]:
         return {each.__name__: each for each in
-                (entries, stage_pauses, region_batches, batch_gate, rollout_summary, replaced_images, rollout_failure,
+                (entries, stage_pauses, region_batches, batch_gate, rollout_summary, replaced_images, rollout_failure, to_roll_back,
                  failed_task, lead_elsewhere, workflow_artifacts, refused_analyses, approval)}

@@ -10,6 +10,7 @@ The results are those of the module and of the tasks of users, who may register 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
@@ -21,11 +22,16 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields impo
     text,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import repository
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.begun import (
+    IN_PROGRESS,
+    Begun,
+    is_same_update,
+    leads_to,
+    what_is_left,
+)
 
 Json = dict[str, t.Any]
 
-#: Phases that a rollback leads back from.
-IN_PROGRESS = ("paused", "progressing")
 #: The most characters of a task's own words in a message.
 LONGEST = 1000
 #: The most characters of a report that is kept with a job: a database has it, and each job that follows is given it.
@@ -82,7 +88,7 @@ class Summary:
 
     @property
     def in_progress(self) -> list[str]:
-        """The names of those that the role has to roll back when something else fails."""
+        """The names of those that wait for the next stage, or are on their way."""
         return [name for name, phase in self.phases.items() if phase in IN_PROGRESS]
 
     @property
@@ -144,7 +150,7 @@ class Approval:
             if self.rollouts is None or text(paused, "phase") not in IN_PROGRESS:
                 return result
             # What is gone, or leads elsewhere, is somebody else's, and not for the role to roll back.
-            return result | {"rollout": paused | now} | ({} if now and _is_the_same(paused, now) else {"skipped": True})
+            return result | {"rollout": paused | now} | ({} if now and is_same_update(paused, now) else {"skipped": True})
 
         if "results" in self.result:
             return self.result | {"results": [at_present(each, text(each, "name")) for each in objects(self.result, "results")]}
@@ -157,22 +163,12 @@ class Approval:
 
 def _answered(paused: Json, now: Json) -> str:
     """What has become of one that was paused. That it has ended well is told by its images, not by what is written of it."""
-    if not now or not _is_the_same(paused, now):
+    if not now or not is_same_update(paused, now):
         return "denied"
     phase, direction = text(now, "phase"), text(now, "direction")
     if phase == "complete":
-        return "approved" if _leads_to(now) == _leads_to(paused) else "denied"
+        return "approved" if leads_to(now) == leads_to(paused) else "denied"
     return "waiting" if phase == "paused" or direction != "forward" else "approved"
-
-
-def _is_the_same(paused: Json, now: Json) -> bool:
-    """Whether no other update has begun since: another client may go back, and then to something else, between two looks."""
-    return text(now, "direction") != "forward" or _leads_to(now) == _leads_to(paused)
-
-
-def _leads_to(rollout: Json) -> Json:
-    """The images that there are when it has ended."""
-    return mapping(rollout, "next", "images") or mapping(rollout, "controller", "images")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,6 +194,10 @@ class Failure:
     rollback: Json = dataclasses.field(default_factory=dict)
     #: Of an Approval that was late, and could not be rolled back: what there is of it after that.
     answer: str = ""
+    #: The results of all tasks of the run before its rollback, one for each controller and task.
+    results: list[Json] = dataclasses.field(default_factory=list)
+    #: Whether the role rolls back after a failure (image_bump_on_failure).
+    rolls_back: bool = False
 
     @property
     def outcome(self) -> str:
@@ -226,10 +226,23 @@ class Failure:
     def _is_rolled_back(self) -> bool:
         """By the role, or by the module itself (on_failure)."""
         if self.rollback:
-            return not self.rollback.get("failed")
+            return not self.rollback.get("failed") and not self._left
+        if self.is_fleet and self.rolls_back and self._begun.are_rolled_back:
+            return True
         rollout = mapping(self.result, "rollout")
         return bool(not self.is_fleet and self.result.get("changed") and text(rollout, "phase") == "complete"
                     and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back")
+
+    @functools.cached_property
+    def _begun(self) -> Begun:
+        return Begun(self.results, Summary.of(self.result, "").results if self.is_fleet else [])
+
+    @property
+    def _left(self) -> list[str]:
+        """Return what to say of each of several controllers that is not rolled back."""
+        if not (self.is_fleet and self.rolls_back and self.what in ("check", "update")):
+            return []
+        return what_is_left(self._begun, objects(self.rollback, "results"))
 
     @property
     def message(self) -> str:
@@ -257,14 +270,18 @@ class Failure:
         if self._is_approved:
             return ["Somebody has gone on with it at the last moment, so that it is not rolled back.",
                     "Next: run the same task again when that has ended."]
+        results = objects(self.rollback, "results") if self.is_fleet else []
+        if self.rollback.get("failed") and not results:
+            return [f"It could not be rolled back: {rollback}", *self._left]
         if self.rollback.get("failed"):
-            return [f"It could not be rolled back: {rollback}"]
+            names = [text(each, "name") for each in results if not each.get("failed") and not each.get("skipped")]
+            return [f"Rolled back: {', '.join(names) or 'none'}.", *self._left]
         if self.rollback:
-            return [f"{'Rolled back: ' if self.is_fleet else ''}{rollback}."]
+            return [f"{'Rolled back: ' if self.is_fleet else ''}{rollback}.", *self._left]
         if self.what == "check" and self._is_left:
             return ["The update is left there.",
                     "Next: run the same task again to go on, or with baton.kubernetes.rollback to go back."]
-        return []
+        return self._left
 
     def as_json(self) -> Json:
         return {name: getattr(self, name) for name in ("outcome", "message", "error")}

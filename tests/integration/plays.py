@@ -45,6 +45,8 @@ class Shop(http.server.ThreadingHTTPServer):
         self.broken = set()
         #: Stages whose answer never comes.
         self.silent = set()
+        #: What another client does while a stage is checked, by stage.
+        self.actions = {}
         self.closing = threading.Event()
 
     def __enter__(self):
@@ -67,6 +69,7 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         shop, stage = self.server, self.path.strip("/").replace("%25", "%")
         shop.asked.append((stage, *(versions(shop.namespace) if shop.namespace else ())))
+        shop.actions.get(stage, bool)()
         if stage in shop.silent:
             shop.closing.wait(60)
         with contextlib.suppress(OSError):  # the client may be dead

@@ -393,6 +393,26 @@ def test_many_controllers_go_through_the_stages_together(namespace, playbooks, s
     assert [each["name"] for each in playbooks.told["results"]] == names * 3
 
 
+def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(namespace, playbooks, shop):
+    """One that is deleted between two stages: the others are not begun in the next, and are rolled back."""
+    names = ["foo", "fox", "fum"]
+    for name in names:
+        namespace.make_primary(2, name=name)
+
+    def delete():
+        for name in namespace.rcs():
+            if name.startswith("foo"):
+                namespace.remove(name)
+                namespace.gone(name)
+
+    shop.actions = {"50%": delete}
+    output = playbooks.bump(succeeds=False, controller="", names=names, stages=["50%", "100%"], concurrency=1, max_steps=9)
+
+    assert namespace.rcs() == ["fox", "fum"] and images(namespace) == {name: {"myimage:v1"} for name in names[1:]}
+    assert playbooks.told["outcome"] == "failed" and "\nRolled back: fox, fum.\n" in playbooks.told["message"]
+    assert "foo could not be rolled back: there is no such ReplicationController" in " ".join(error_of(output).split())
+
+
 def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):
     namespace.make_deployment(REPLICAS)
 

@@ -8,6 +8,9 @@ SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run 
 
 `make test` runs a tier that has `files` of its own only when these have changed since the tier last passed, and says
 NOT RUN otherwise: VERIFIED has the digest of these files, written whenever the tier passes, to be committed.
+
+Each run draws the seed of Python's hashes, which decides the order of sets, or takes PYTHONHASHSEED. A tier that fails is
+shown with its seed in a command that repeats it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shlex
 import signal
 import subprocess
@@ -212,16 +216,27 @@ def end(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
+def hash_seed() -> str:
+    """Return the seed of Python's hashes: the provided one, or else a random one."""
+    provided = os.environ.get("PYTHONHASHSEED", "")
+    return provided if provided.isdecimal() else str(random.randrange(1, 2**32))
+
+
 def main(names: list[str]) -> int:
     """Run the named tiers, or the set that --change or --all names; print the table and return the exit code."""
     is_change = names == ["--change"]
     names = list(CHANGE if is_change else ALL if names == ["--all"] else names)
     unchanged = list(filter(is_unchanged, names)) if is_change else []
+    seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
+    print(f"== PYTHONHASHSEED={seed}", flush=True)
     results = {name: run(name) for name in names if name not in unchanged}
 
     print(f"\n{'tier':17}{'result':9}{'seconds':>7}")
     for name, result in results.items():
         print(f"{name:17}{result.outcome:9}{result.seconds:7.0f}  {result.reason}".rstrip())
+    for name, result in results.items():
+        if result.outcome == "FAILED":
+            print(f"to repeat: PYTHONHASHSEED={seed} make test-{name}")
     for name in unchanged:
         print(f"{name:17}NOT RUN          its files are as they were when it last passed; `make test-{name}` runs it")
     if is_change:

@@ -1,11 +1,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What tests/run.py says of a tier that this machine cannot run, and that two checkouts do not share what they destroy."""
+"""What tests/run.py shows of a tier that fails or cannot run here, and that two checkouts do not share what they destroy."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -126,3 +127,36 @@ def test_a_command_that_hangs_is_ended_with_its_children(runner, monkeypatch, tm
     assert "ended after 0.01 minutes: bash hang" in capsys.readouterr().out
     child = int((tmp_path / "child").read_text("utf-8"))
     assert not Path(f"/proc/{child}").exists() or Path(f"/proc/{child}/stat").read_text("utf-8").split()[2] == "Z"
+
+
+#: A tier that fails and prints the hash seed of its processes.
+SHOWS_THE_SEED = """python -c "import os; print('seed', os.environ['PYTHONHASHSEED']); raise SystemExit(1)" """
+
+
+@pytest.mark.parametrize("provided", ["", "random", "17"])
+def test_a_tier_that_fails_is_shown_with_its_hash_seed(runner, monkeypatch, capfd, provided):
+    monkeypatch.setenv("PYTHONHASHSEED", provided)
+    monkeypatch.setitem(runner.TIERS, "unit", runner.Tier([SHOWS_THE_SEED]))
+    monkeypatch.setitem(runner.TIERS, "lint", runner.Tier(["true"]))
+
+    assert runner.main(["unit", "lint"]) == 1
+
+    output = capfd.readouterr().out
+    seeds = re.findall(r"^(?:== PYTHONHASHSEED=|seed |to repeat: PYTHONHASHSEED=)(\d+)", output, re.MULTILINE)
+    assert len(seeds) == 3 and len(set(seeds)) == 1 and (provided != "17" or seeds[0] == "17")
+    assert f"to repeat: PYTHONHASHSEED={seeds[0]} make test-unit\n" in output and "make test-lint" not in output
+
+
+@pytest.mark.parametrize("provided", [None, "random", "17"])
+def test_a_test_that_fails_is_shown_with_the_hash_seed_of_its_processes(tmp_path, provided):
+    """pytest run directly draws one too, for the processes that tests start, such as Ansible's."""
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    (tmp_path / "test_it.py").write_text("import os\n\ndef test_it():\n    assert os.environ['PYTHONHASHSEED'] == 'another'\n")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    environment |= {"PYTHONHASHSEED": provided} if provided else {}
+
+    output = subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)], cwd=tmp_path,
+                            env=environment, capture_output=True, text=True, check=False).stdout
+
+    (seed,) = re.findall(r"^Processes of this test had PYTHONHASHSEED=(\d+)$", output, re.MULTILINE)
+    assert f"AssertionError: assert '{seed}' == 'another'" in output and (provided != "17" or seed == "17")

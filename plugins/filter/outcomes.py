@@ -11,11 +11,12 @@ import typing as t
 
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.common.validation import check_type_dict
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import analysis_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import duration
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import duration, size
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import batches, begun, outcomes
 
 Json = dict[str, t.Any]
@@ -34,14 +35,20 @@ def entries(value: t.Any, comma: bool = False, inside: bool = False) -> list[str
 
 
 def stage_pauses(stages: t.Any, are_checked: bool = False, check_mode: bool = False) -> list[str]:
-    return outcomes.pauses(entries(stages, comma=True), are_checked, check_mode)
+    texts = entries(stages, comma=True)
+    try:
+        for stage in texts:
+            size("image_bump_stages:", stage)
+    except RolloutError as error:
+        raise AnsibleFilterError(f"{error.what}. Nothing has been changed.") from None
+    return outcomes.pauses(texts, are_checked, check_mode)
 
 
 def region_batches(groups: t.Mapping[str, list[str]], regions: t.Any, hosts: list[str]) -> dict[str, list[str]]:
     try:
         return batches.region_batches(groups, entries(regions, comma=True) or ["all"], hosts)
     except ValueError as error:
-        raise AnsibleFilterError(str(error)) from error
+        raise AnsibleFilterError(str(error)) from None
 
 
 def batch_gate(hosts: list[str], batch: list[str], names: list[str], outcomes: list[str], max_failed: t.Any = 0) -> str:
@@ -84,8 +91,14 @@ def failed_task(result: Json, name: str = "") -> Json:
     return outcomes.failed_task(_dictionary(result), name)
 
 
-def lead_elsewhere(rollouts: list[Json], image: str = "", images: Json | None = None, chosen_by_labels: bool = False) -> list[str]:
-    return outcomes.lead_elsewhere(rollouts, images or {}, image, chosen_by_labels)
+def lead_elsewhere(rollouts: list[Json], image: str = "", images: t.Any = None, chosen_by_labels: bool = False,
+                   container: str = "") -> list[str]:
+    """images: a dictionary, or a text that the module reads as one."""
+    try:
+        return outcomes.lead_elsewhere(rollouts, check_type_dict(images or {}), image, chosen_by_labels, container)
+    except TypeError as error:
+        raise AnsibleFilterError(f"images is neither a dictionary nor a text with one: {error}. "
+                                 "Nothing has been changed.") from None
 
 
 def workflow_artifacts(report: Json, rollouts: Json, page: str = "") -> Json:

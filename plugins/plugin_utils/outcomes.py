@@ -83,8 +83,13 @@ class Summary:
 
     @property
     def is_paused(self) -> bool:
-        """Whether any of them waits for the next stage."""
-        return "paused" in self.phases.values()
+        """Whether they wait for the next stage, and none ended before this one (max_steps)."""
+        return "paused" in self.phases.values() and "progressing" not in self.phases.values()
+
+    @property
+    def stage_outcome(self) -> str:
+        """passed, or stopped where a controller ended before the stage (max_steps): nothing was checked."""
+        return "passed" if set(self.phases.values()) <= {"paused", "complete"} else "stopped"
 
     @property
     def in_progress(self) -> list[str]:
@@ -96,7 +101,7 @@ class Summary:
         return "updated" if set(self.phases.values()) <= {"complete"} else "paused"
 
     def as_json(self) -> Json:
-        names = ("results", "rollouts", "sizes", "is_paused", "in_progress", "outcome")
+        names = ("results", "rollouts", "sizes", "is_paused", "in_progress", "outcome", "stage_outcome")
         return {name: getattr(self, name) for name in names}
 
 
@@ -308,7 +313,8 @@ def gist(result: Json) -> str:
     return f"{told.rstrip('.')}." if told else ""
 
 
-def lead_elsewhere(rollouts: list[Json], images: dict[str, str], image: str = "", chosen_by_labels: bool = False) -> list[str]:
+def lead_elsewhere(rollouts: list[Json], images: t.Mapping[str, str], image: str = "", chosen_by_labels: bool = False,
+                   container: str = "") -> list[str]:
     """Whose update in progress is to be aborted before another one to these images, or to this image of one container.
 
     One that is itself the way there goes on: a rollback that was killed half-way. Of controllers that labels have chosen, an
@@ -319,23 +325,26 @@ def lead_elsewhere(rollouts: list[Json], images: dict[str, str], image: str = ""
         return not (chosen_by_labels and image) or repository(image) in map(repository, there.values())
 
     def is_on_its_way(coming: Json) -> bool:
-        return image in coming.values() if image else all(coming.get(name) == each for name, each in images.items())
+        if image:
+            return coming.get(container) == image if container else image in coming.values()
+        return all(coming.get(name) == each for name, each in images.items())
 
     return [text(each, "name") for each in rollouts
             if text(each, "phase") in IN_PROGRESS and is_meant(each) and not is_on_its_way(mapping(each, "next", "images"))]
 
 
 def previous_images(results: t.Sequence[Json]) -> dict[str, str]:
-    """The images that a run has replaced, by container, as it has seen them itself: what a rollback is given.
+    """Return the images that a run has replaced, by container: what a rollback is given.
 
-    Of the results of its tasks, for one controller. What an update has written down on the cluster is no such thing: others may
-    have written it.
+    They are those of the results, never those of a record on the cluster, which another client may have written. Of several
+    controllers they are those of each that was changed; {} where these differ, or where a controller is not updated.
     """
-    last = Summary(list(results[-1:]))
-    if len({text(each, "name") for each in results}) != 1 or last.outcome != "updated" or not last.phases:
+    latest = {text(each, "name"): each for each in results if not each.get("skipped")}
+    last = Summary(list(latest.values()))
+    if last.outcome != "updated" or len(last.phases) != len(latest):
         return {}
-    before, after = mapping(results[0], "rollout", "images", "before"), mapping(last.results[0], "rollout", "images", "after")
-    return {container: image for container, image in before.items() if after.get(container, image) != image}
+    replaced = [images for images in map(Begun(list(results), []).previous_images, latest) if images]
+    return replaced[0] if replaced and all(images == replaced[0] for images in replaced) else {}
 
 
 def artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
@@ -343,9 +352,10 @@ def artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
 
     report is {} where the role has refused its variables.
     """
-    is_fleet = len(rollouts) > 1
+    is_fleet = bool(rollouts) and list(rollouts) != [text(report, "name")]
+    changed = {text(each, "name"): None for each in objects(report, "results") if each.get("changed")}
     kept = page if len(page) <= LONGEST_PAGE else f"The report has {len(page)} characters, too many to be kept here."
-    return {"controller": "" if is_fleet else text(report, "name"), "names": list(rollouts) if is_fleet else [],
+    return {"controller": "" if is_fleet else text(report, "name"), "names": list(changed or rollouts) if is_fleet else [],
             "controller_namespace": text(report, "namespace"), "kind": text(report, "kind"), "image": text(report, "image"),
             "previous_images": mapping(report, "previous_images"), "outcome": text(report, "outcome") or "failed",
             "msg": text(report, "message") or "The variables were refused.", **({"report_page": kept} if page else {})}

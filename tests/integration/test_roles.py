@@ -176,6 +176,7 @@ def test_what_fails_before_the_update_leaves_everything_as_it_is(namespace, play
 
     refused = playbooks.bump(before_tasks=["no.yml"], succeeds=False)
     missing = playbooks.bump(verify_tasks=["nowhere.yml"], succeeds=False)
+    assert "image_bump_stages: '1O%' is neither a number nor a percentage" in playbooks.bump(stages="50%,1O%", succeeds=False)
 
     assert "no.yml has failed before the update of foo, which was not begun: Not today: the shop is closed" in error_of(refused)
     assert playbooks.told["outcome"] == "failed" and playbooks.told["results"] == []
@@ -411,6 +412,21 @@ def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(namesp
     assert namespace.rcs() == ["fox", "fum"] and images(namespace) == {name: {"myimage:v1"} for name in names[1:]}
     assert playbooks.told["outcome"] == "failed" and "\nRolled back: fox, fum.\n" in playbooks.told["message"]
     assert "foo could not be rolled back: there is no such ReplicationController" in " ".join(error_of(output).split())
+
+
+def test_the_artifacts_of_many_controllers_undo_what_the_job_has_changed(namespace, playbooks):
+    for name, image in (("foo", "myimage:v1"), ("fox", "myimage:v2"), ("fum", "myimage:v1")):
+        namespace.make_primary(1, image, name)
+
+    output = playbooks.bump(controller="", names=["foo", "fox", "fum"], stages="", verify_tasks="", after_tasks="")
+    artifacts = json.JSONDecoder().raw_decode(output.partition("RUN: ")[2])[0]
+    assert artifacts["names"] == ["foo", "fum"] and artifacts["previous_images"] == {"web": "myimage:v1"}
+
+    namespace.roll(name="foo", image="myimage:v3", pause_at="1")
+    assert "failed=0" in playbooks.run("rollback", "--check", **artifacts)
+    assert images(namespace)["foo"] == {"myimage:v3"}
+    playbooks.run("rollback", **artifacts | {"previous_images": json.dumps(artifacts["previous_images"])})
+    assert images(namespace) == {"foo": {"myimage:v1"}, "fox": {"myimage:v2"}, "fum": {"myimage:v1"}}
 
 
 def test_a_deployment_goes_through_the_stages(namespace, playbooks, shop):

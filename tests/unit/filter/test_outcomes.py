@@ -119,3 +119,25 @@ def test_no_other_share_is_taken(share):
 ])
 def test_where_an_update_pauses(stages, are_checked, check_mode, pauses):
     assert outcomes.stage_pauses(stages, are_checked, check_mode) == pauses
+
+
+@pytest.mark.parametrize("stage", ["1O%", "110%", "ten", "-1", "10.5%"])
+def test_what_is_no_stage_is_known_before(stage):
+    with pytest.raises(AnsibleFilterError, match=r"^image_bump_stages: .*Nothing has been changed\.$"):
+        outcomes.stage_pauses(["10%", "40%", stage], check_mode=True)
+
+
+@pytest.mark.parametrize("images", [{"web": "v1"}, '{"web": "v1"}', "web=v1"])
+def test_images_may_be_a_text(images):
+    rollouts = [{"name": "shop", "phase": "paused", "next": {"images": {"web": "v1"}}}]
+
+    assert outcomes.lead_elsewhere(rollouts, images=images) == []
+    with pytest.raises(AnsibleFilterError, match="images is neither a dictionary nor a text with one"):
+        outcomes.lead_elsewhere(rollouts, images="v1")
+
+
+def test_the_last_result_of_one_controller_has_the_name_of_its_history():
+    history = [paused() | {"name": "shop"}]
+    refused = {key: value for key, value in paused().items() if key != "name"} | {"failed": True, "changed": False}
+
+    assert outcomes.to_roll_back(history, refused) == ["shop"] and outcomes.to_roll_back([], {}) == []

@@ -53,12 +53,23 @@ def by_check(what="check", rollback=None, **more):
     (fleet(updated("app-1"), failed("app-2"), SKIPPED), "updated", False, []),
     (fleet(paused("app-1"), failed("app-2")), "paused", True, ["app-1"]),
     (fleet(), "updated", False, []),
-], ids=["nothing yet", "updated", "paused", "failed", "a fleet at a stage", "failed and skipped", "failed in a pause", "none"])
+    (fleet(paused("app-1"), paused("app-2") | {"rollout": rollout("app-2", "progressing")}), "paused", False, ["app-1", "app-2"]),
+], ids=["nothing yet", "updated", "paused", "failed", "a fleet at a stage", "failed and skipped", "failed in a pause", "none",
+        "one ended before the stage"])
 def test_where_the_controllers_stand(result, outcome, is_paused, in_progress):
     """What has failed is the module's business; only the others are rolled back by the role."""
     it = summary(result)
 
     assert (it.outcome, it.is_paused, it.in_progress) == (outcome, is_paused, in_progress)
+
+
+@pytest.mark.parametrize("result, outcome", [
+    (paused(), "passed"), (updated(), "passed"), (fleet(paused("app-1"), updated("app-2"), SKIPPED), "passed"),
+    (paused() | {"rollout": rollout("shop", "progressing")}, "stopped"),
+], ids=["paused", "updated", "a fleet", "ended before the stage"])
+def test_a_stage_that_was_not_reached_has_not_passed(result, outcome):
+    """max_steps ends a task before the pause, so that nothing is checked."""
+    assert summary(result).stage_outcome == outcome
 
 
 def test_sizes_are_those_of_all_together():
@@ -93,10 +104,13 @@ def seen(before, after, phase="complete", name="shop", **more):
     ([seen("v1", "v1", "paused"), seen("v1", "v1")], {}),
     ([seen("v1", "v2", failed=True)], {}),
     ([seen("v1", "v2", skipped=True)], {}),
-    ([seen("v1", "v2"), seen("v1", "v2", name="other")], {}),
+    ([seen("v1", "v2"), seen("v1", "v2", name="other")], {"web": "v1"}),
+    ([seen("v1", "v2"), seen("v2", "v2", name="other")], {"web": "v1"}),
+    ([seen("v1", "v2"), seen("v0", "v2", name="other")], {}),
+    ([seen("v1", "v2"), seen("v1", "v1", "paused", name="other")], {}),
     ([], {}),
 ], ids=["updated", "in stages", "paused", "nothing to do", "resumed in the handover", "rolled back", "failed", "skipped", "fleet",
-        "nothing yet"])
+        "fleet, one of it", "fleet with different images", "fleet, one of it paused", "nothing yet"])
 def test_previous_images_are_those_that_the_run_has_seen_before_it_replaced_them(results, images):
     """Never those of the record, which whoever may annotate the controller may write."""
     assert outcomes.previous_images(results) == images
@@ -190,6 +204,13 @@ def test_an_update_that_leads_elsewhere_is_aborted(rollouts, image, images, is_a
     assert outcomes.lead_elsewhere(rollouts, Lazy(images), image) == ["foo"] * is_aborted
 
 
+def test_the_image_of_another_container_is_not_where_an_update_leads():
+    rollouts = to({"web": "v2", "log": "v1"})
+
+    assert outcomes.lead_elsewhere(rollouts, {}, "v1", container="web") == ["foo"]
+    assert outcomes.lead_elsewhere(rollouts, {}, "v2", container="web") == []
+
+
 def test_of_many_those_are_aborted_that_lead_elsewhere():
     rollouts = [*to({"web": "shop:v2"}), *to({"web": "shop:v1"}, name="back"), *to({"web": "shop:v2"}, "complete", "ended"),
                 *to({"web": "db:v3"}, name="other")]
@@ -207,6 +228,9 @@ def test_what_a_workflow_gets():
     assert outcomes.artifacts(report, {"shop": {}}) == told | {"controller": "shop", "names": []}
     assert outcomes.artifacts(report, {"a": {}, "b": {}}) == told | {"controller": "", "names": ["a", "b"]}
     nothing = dict.fromkeys(("controller", "controller_namespace", "kind", "image"), "") | {"names": [], "previous_images": {}}
+    assert outcomes.artifacts({**report, "name": "app=shop"}, {"a": {}})["names"] == ["a"], "one that labels have chosen"
+    changed = [{"name": "a", "changed": False}, {"name": "b", "changed": True}]
+    assert outcomes.artifacts({**report, "results": changed}, {"a": {}, "b": {}})["names"] == ["b"], "what the job has changed"
     assert outcomes.artifacts({}, {}) == nothing | {"outcome": "failed", "msg": "The variables were refused."}
 
 

@@ -24,7 +24,8 @@ OWN = {
     "rollback": {"before_tasks", "after_tasks", "failure_tasks"},
 }
 #: Where a role's default is another one than the module's.
-DIFFERENT = {"image_bump": {"on_failure", "names", "label_selectors", "kind"}, "rollback": {"names", "label_selectors", "kind"}}
+DIFFERENT = {"image_bump": {"on_failure", "names", "label_selectors", "kind"},
+             "rollback": {"names", "label_selectors", "kind", "max_failures"}}
 
 
 @pytest.fixture(params=["image_bump", "rollback"])

@@ -105,6 +105,11 @@ def workflow_artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
     return outcomes.artifacts(_dictionary(report), _dictionary(rollouts), page)
 
 
+def host_page(path: str, host: str, other: t.Any = None) -> str:
+    """other: the path of another host, which differs where a template of the user's names the host in it."""
+    return outcomes.host_page(path, host, other is not None and entries(other)[:1] != [path])
+
+
 def approval(rollouts: list[Json] | None, result: Json, name: str = "", within: t.Any = 0, seen: str = "",
              now: str = "") -> Json:
     """seen, now: when the wait began, and the present time, in RFC 3339."""
@@ -161,4 +166,4 @@ class FilterModule:
     def filters(self) -> dict[str, t.Callable]:
         return {each.__name__: each for each in
                 (entries, stage_pauses, region_batches, batch_gate, rollout_summary, replaced_images, rollout_failure, to_roll_back,
-                 failed_task, lead_elsewhere, workflow_artifacts, refused_analyses, approval)}
+                 failed_task, lead_elsewhere, workflow_artifacts, host_page, refused_analyses, approval)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import pathlib
 import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
@@ -359,3 +360,15 @@ def artifacts(report: Json, rollouts: Json, page: str = "") -> Json:
             "controller_namespace": text(report, "namespace"), "kind": text(report, "kind"), "image": text(report, "image"),
             "previous_images": mapping(report, "previous_images"), "outcome": text(report, "outcome") or "failed",
             "msg": text(report, "message") or "The variables were refused.", **({"report_page": kept} if page else {})}
+
+
+def host_page(path: str, host: str, is_named_by_host: bool = False) -> str:
+    """Return where the page of one of many clusters goes: beside the page on all of them, unless the path names the host itself.
+
+    >>> host_page("out/europe.html", "eu"), host_page("eu.html", "eu", is_named_by_host=True), host_page("", "eu")
+    ('out/europe-eu.html', 'eu.html', '')
+    """
+    page = pathlib.PurePosixPath(path)
+    if not path or is_named_by_host or host == "localhost":
+        return path
+    return str(page.with_name(f"{page.stem}-{host}{page.suffix}"))

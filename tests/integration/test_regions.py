@@ -63,8 +63,10 @@ def test_no_region_begins_after_one_that_has_failed(playbooks, clusters):
     assert clusters() == {"a": "v2", "c": "v1", "d": "v1"}
     assert "c not begun: 1 of 2 clusters failed before (b: failed), and 0% may." in output
 
-    output = roll("--limit", "!d", "-e", "max_failed_clusters=50")
+    output = roll("--limit", "!d", "-e", "max_failed_clusters=50 report=cab.html")
     assert clusters() == {"a": "v2", "c": "v2", "d": "v1"} and "not begun" not in output
+    pages = {path.name: path.read_text(encoding="utf-8") for path in playbooks.folder.glob("*.html")}
+    assert set(pages) == {"cab.html", "cab-a.html", "cab-b.html", "cab-c.html"} and "canary" in pages["cab.html"]
 
 
 def test_the_play_of_one_s_own_has_the_same_gate(playbooks, clusters):

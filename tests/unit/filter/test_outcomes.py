@@ -141,3 +141,14 @@ def test_the_last_result_of_one_controller_has_the_name_of_its_history():
     refused = {key: value for key, value in paused().items() if key != "name"} | {"failed": True, "changed": False}
 
     assert outcomes.to_roll_back(history, refused) == ["shop"] and outcomes.to_roll_back([], {}) == []
+
+
+@pytest.mark.parametrize("path, host, other, page", [
+    ("europe.html", "eu", "europe.html", "europe-eu.html"),
+    ("rollout-lyon.html", "lyon", "rollout-lyon.html", "rollout-lyon-lyon.html"),
+    ("rollout-lyon.html", "lyon", "rollout-porto.html", "rollout-lyon.html"), ("europe.html", "eu", None, "europe-eu.html"),
+    ("out/r.html", "localhost", None, "out/r.html"), ("", "eu", "", ""),
+    ("/tmp/v1.2/report", "eu", "/tmp/v1.2/report", "/tmp/v1.2/report-eu"),
+], ids=["a part of the word", "typed for all", "a template names the host", "one host", "no inventory", "no report", "no suffix"])
+def test_each_cluster_has_a_page_beside_the_one_on_all(path, host, other, page):
+    assert outcomes.host_page(path, host, other) == page

@@ -26,7 +26,7 @@ from ..model.kinds import State
 from ..model.marks import LAST_ROLLOUT, MARKS, NOT_COPIED, PARTNER, TAKEOVER, Takeover
 from ..model.observed import Controller, Observed, Pod, own_label
 from ..model.request import Request
-from ..model.steps import Action, Create, Decision, Delete, HandOver, Step, Wait, annotate, patch, pointer, put, scale, test
+from ..model.steps import Action, Create, Decision, Delete, HandOver, Step, Wait, annotate, gone, patch, pointer, put, scale, test
 from ..model.template import image_names, images_of, without_label
 
 #: No cluster has a priority class of this name, and the API server refuses pods of a class that is not there.
@@ -137,6 +137,10 @@ def finish(request: Request, seen: Observed) -> Decision:
     if successor is None or successor.uid != mark["uid"]:
         return _end(request, seen, primary, mark)
     _refuse_unproven(request, primary, successor)
+    is_left = successor.is_deleting and successor.is_observed and not successor.current
+    # | open | being deleted, no pods | finalizers keep it | wait |
+    if is_left and not is_closed(primary):
+        return gone(successor)
     # | open | any | somebody has replaced foo by another manifest | its pods go back to next, next is opened, the marks go |
     if not is_closed(primary):
         return _give_back(request, seen, primary, successor, mark)
@@ -153,7 +157,14 @@ def finish(request: Request, seen: Observed) -> Decision:
         return close(successor, {TAKEOVER: primary.annotations[TAKEOVER]})
     # | closed | closed | the controller manager has not seen both | wait |
     # From then on it makes no pod for either, and deletes none, whatever it has heard of the pods.
-    return hand_over(seen.pods, successor, primary) or delete_empty(successor)
+    if decision := hand_over(seen.pods, successor, primary):
+        return decision
+    # | closed | being deleted, no pods | finalizers keep it, and every living pod is foo's | restore: opened |
+    # A controller that is being deleted creates and adopts no pods, and finalizers may keep it for long.
+    if is_left and may_open(primary, successor.uid, seen.pods):
+        return Step(Action.RESTORE, primary.name, patch(primary, *opening(mark["priorityClassName"])), before="closed template",
+                    after="template")
+    return delete_empty(successor)
 
 
 def hand_over(pods: tuple[Pod, ...] | None, giver: Controller, taker: Controller,
@@ -182,7 +193,7 @@ def give(pods: tuple[Pod, ...], giver_uid: str, giver_name: str, taker: Controll
 def delete_empty(giver: Controller) -> Decision:
     """| closed | closed | no pod is next's, and its status says so | delete next: it has nothing to leave behind |"""
     if giver.is_deleting:
-        return Wait(f"{giver.name} is gone")
+        return gone(giver)
     if giver.current:
         return Wait(f"{giver.name} {giver.current} pods")
     preconditions = {"uid": giver.uid, "resourceVersion": giver.resource_version}

@@ -6,14 +6,20 @@
 
 from __future__ import annotations
 
+import shlex
 import typing as t
 
 from ..model.errors import RolloutError, either
+from ..model.fields import pairs
 from ..model.kinds import State
 from ..model.marks import Revision
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import image_names, images_of
+
+#: The finalizers that a deletion with --cascade=foreground or --cascade=orphan adds (metav1.FinalizerDeleteDependents and
+#: metav1.FinalizerOrphanDependents).
+GARBAGE_COLLECTOR = {"foregroundDeletion", "orphan"}
 
 
 def refuse_owned(request: Request, primary: Controller) -> None:
@@ -23,13 +29,45 @@ def refuse_owned(request: Request, primary: Controller) -> None:
                            next_command=f"update {primary.owner} instead")
 
 
-def refuse_going(request: Request, primary: Controller) -> None:
-    """Raise RolloutError where it is being deleted."""
-    if primary.is_deleting:
-        raise RolloutError("it is being deleted", where=request.where,
-                           next_command=("if it does not go, see which finalizers keep it:",
-                                         f"{request.kubectl} get {request.kind.short} {primary.name} "
-                                         f"-o jsonpath='{{.metadata.finalizers}}'"))
+def refuse_going(request: Request, controller: Controller, then: str = "") -> None:
+    """Raise RolloutError for a controller that is being deleted; then is the command for the time after that."""
+    if controller.is_deleting:
+        what = "it" if (controller.kind, controller.name) == (request.kind, request.name) else controller.name
+        raise RolloutError(f"{what} is being deleted", where=request.where, why=_finalizers(controller),
+                           next_command=(*_without_finalizers(request, controller), *(("then:", then) if then else ())))
+
+
+def endless_deletion(request: Request, controller: Controller) -> RolloutError:
+    """Return the error for a deletion that its finalizers have delayed for too long."""
+    return RolloutError(f"the deletion of {controller.name} does not end", where=request.where, why=_finalizers(controller),
+                        next_command=(*_without_finalizers(request, controller), "then:", request.command()))
+
+
+def refuse_finalizers(request: Request, *controllers: Controller) -> None:
+    """Raise RolloutError where finalizers would keep one of the controllers that a migration deletes."""
+    for controller in controllers:
+        if controller.finalizers:
+            raise RolloutError(f"its migration deletes {controller.kind} {controller.name}, which has finalizers",
+                               where=request.where, why=_finalizers(controller),
+                               next_command=(*_without_finalizers(request, controller), "then:", request.command()))
+
+
+def _finalizers(controller: Controller) -> str:
+    """Return the reason why a deletion does not end at once."""
+    names = ", ".join(controller.finalizers)
+    return f"finalizers keep {controller.kind} {controller.name}: {names}" if names else ""
+
+
+def _without_finalizers(request: Request, controller: Controller) -> tuple[str, ...]:
+    """Return what to type to let a deletion end; the garbage collector removes its own finalizers."""
+    if not controller.finalizers:
+        return ()
+    if set(controller.finalizers) <= GARBAGE_COLLECTOR:
+        selector = shlex.quote(pairs(controller.selector))
+        return "the garbage collector waits for these pods:", f"{request.kubectl} get pods -l {selector}"
+    patch = """'{"metadata": {"finalizers": null}}'"""
+    return ("let whoever set the finalizer remove it; if that program is gone:",
+            f"{request.kubectl} patch {controller.kind.short} {controller.name} --type=merge -p {patch}")
 
 
 def nothing_to_roll_back(request: Request, before: Revision | None,

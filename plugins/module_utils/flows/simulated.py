@@ -46,8 +46,9 @@ class Pod(t.NamedTuple):
 class Move(t.NamedTuple):
     """Something that the cluster may do by itself.
 
-    The controller manager sees a controller, hears of a pod's owner, or works on (syncs) a controller; the garbage collector
-    collects the pods of one that is gone; a pod of one becomes ready.
+    The controller manager sees a controller, hears of a pod's owner, or works on (syncs) a controller; whoever
+    has set finalizers removes those of one that is being deleted; the garbage collector collects the pods of one that is gone; a
+    pod of one becomes ready.
     """
 
     verb: str
@@ -78,8 +79,7 @@ class SimulatedCluster(Model):
         """An independent cluster in the same state."""
         other = copy.copy(self)
         other.items, other.seen = dict(self.items), dict(self.seen)
-        other.unseen, other.pods = list(self.unseen), list(self.pods)
-        other.kept = dict(self.kept)
+        other.unseen, other.pods, other.kept = list(self.unseen), list(self.pods), dict(self.kept)
         return other
 
     # What a client sees and does
@@ -118,18 +118,15 @@ class SimulatedCluster(Model):
             return True
         if item is None:
             return False
-        if isinstance(write, Delete):
-            return self._delete(item, write)
-        return self._patch(item, write)
+        return self._delete(item, write) if isinstance(write, Delete) else self._patch(item, write)
 
     def _write_revision(self, write: Write) -> bool:
-        if (write.name in self.kept) == isinstance(write, Create):
-            return False
-        if isinstance(write, Create):
+        holds = (write.name in self.kept) != isinstance(write, Create)
+        if holds and isinstance(write, Create):
             self.kept[write.name] = write.manifest
-        else:
+        elif holds:
             del self.kept[write.name]
-        return True
+        return holds
 
     def _hand_over(self, write: HandOver) -> bool:
         """The controller manager hears of each pod later. Pods of one owner with the same labels are alike."""
@@ -144,8 +141,8 @@ class SimulatedCluster(Model):
         return is_any
 
     def _new_uid(self, name: str) -> str:
-        """A uid that nothing refers to any more: real ones are never used twice."""
         used = {pod.owner for pod in self.pods} | {item["metadata"].get("uid") for item in self.seen.values()}
+        # Real ones are never used twice.
         return next(uid for uid in (f"uid {number} of {name}" for number in itertools.count()) if uid not in used)
 
     def _patch(self, item: Json, write: Patch) -> bool:
@@ -159,11 +156,10 @@ class SimulatedCluster(Model):
         return True
 
     def _delete(self, item: Json, write: Delete) -> bool:
-        metadata = item["metadata"]
-        if any(metadata.get(field, "") != value for field, value in write.preconditions.items()):
-            return False
-        self._store(write.name, None)
-        return True
+        holds = all(item["metadata"].get(field, "") == value for field, value in write.preconditions.items())
+        if holds:
+            self._store(write.name, deleted(item))
+        return holds
 
     def _store(self, name: str, item: Json | None) -> None:
         if item is None:
@@ -192,6 +188,7 @@ class SimulatedCluster(Model):
         found += [Move("hear", pod.owner) for pod in self.pods if pod.owner != pod.seen_owner][:1]
         found += [Move("sync", name) for name in sorted(self.seen) if self._sync(name) is not None]
         uids = {item["metadata"].get("uid", "") for item in self.items.values()}
+        found += [Move("finalize", name) for name, item in sorted(self.items.items()) if is_terminating(item)]
         found += [Move("collect", uid) for uid in sorted({pod.owner for pod in self.pods} - uids - {""})]
         found += [Move("ready", uid) for uid in sorted({pod.owner for pod in self.pods if not pod.ready})]
         return found
@@ -208,6 +205,8 @@ class SimulatedCluster(Model):
         elif move.verb == "hear":
             index = next(i for i, pod in enumerate(self.pods) if pod.owner != pod.seen_owner)
             self.pods[index] = self.pods[index]._replace(seen_owner=self.pods[index].owner)
+        elif move.verb == "finalize":
+            self._store(move.name, None)
         elif move.verb == "collect":
             self.pods = [pod for pod in self.pods if pod.owner != move.name]
         elif move.verb == "ready":
@@ -254,6 +253,21 @@ class SimulatedCluster(Model):
         if pods == sorted(self.pods) and all(old.get(field, 0) == value for field, value in status.items()):
             return None
         return pods, status
+
+
+def deleted(item: Json) -> Json | None:
+    """Return the object after its deletion: finalizers keep it, and the server counts that as a change of spec."""
+    metadata = item["metadata"]
+    if not metadata.get("finalizers"):
+        return None
+    if "deletionTimestamp" in metadata:
+        return item
+    return _with_metadata(item, deletionTimestamp="2026-11-21T10:00:00Z", generation=metadata.get("generation", 1) + 1)
+
+
+def is_terminating(item: Json) -> bool:
+    """Return whether finalizers keep an object that is being deleted."""
+    return bool(item["metadata"].get("deletionTimestamp") and item["metadata"].get("finalizers"))
 
 
 def _size(item: Json) -> int:

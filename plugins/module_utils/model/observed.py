@@ -10,7 +10,7 @@ import dataclasses
 import typing as t
 
 from . import identity, marks
-from .fields import Json, objects, text, told
+from .fields import Json, objects, text, told, values
 from .kinds import Kind
 from .marks import Revision
 from .request import Request
@@ -42,6 +42,7 @@ class Controller:
     owner_uid: str
     #: Its deletion has begun and waits for finalizers.
     is_deleting: bool
+    finalizers: tuple[str, ...]
     template: Json
     selector: Json
     #: It selects by more than labels.
@@ -80,6 +81,7 @@ class Controller:
             owner=told(f"{owners[0]['kind']}/{owners[0]['name']}") if owners else "",
             owner_uid=owners[0].get("uid", "") if owners else "",
             is_deleting=bool(metadata.get("deletionTimestamp")),
+            finalizers=tuple(told(each) for each in values(metadata, "finalizers") if isinstance(each, str)),
             template=spec["template"],
             selector=_labels(spec.get("selector") or {}),
             has_expressions=isinstance((spec.get("selector") or {}).get("matchExpressions"), list),

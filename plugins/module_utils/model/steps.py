@@ -143,6 +143,8 @@ class Wait:
     until: str
     #: The server's own controller makes all the steps until then: the task need not look at each.
     is_of_server: bool = False
+    #: The controller whose deletion has to end.
+    deleted: Controller | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +168,13 @@ Decision: t.TypeAlias = "Step | Wait | Watch | Done"
 def patch(controller: Controller, *operations: Json) -> Patch:
     """A patch of exactly this object: one of the same name that was created anew is refused."""
     return Patch(controller.name, (test("/metadata/uid", controller.uid), *operations), controller.kind)
+
+
+def gone(controller: Controller, reason: str = "") -> Wait:
+    """Return the wait for the end of a deletion, with the finalizers that delay it."""
+    held = f"its finalizers: {', '.join(controller.finalizers)}" if controller.finalizers else ""
+    details = "; ".join(filter(None, (reason, held)))
+    return Wait(f"{controller.name} is gone{f' ({details})' if details else ''}", deleted=controller)
 
 
 def test(path: str, value: t.Any) -> Json:

@@ -230,7 +230,7 @@ class _Run:
 
     def wait(self, seen: Observed, wait: Wait) -> None:
         """Wait for the cluster to move; raises RolloutFailed as Patience does."""
-        causes, left = self.patience.wait(self.request, self.standing(seen), wait.until, self.attempts.different)
+        causes, left = self.patience.wait(self.request, self.standing(seen), wait, self.attempts.different)
         self.chronicle.tell_wait(wait.until, causes)
         self.lease.keep()
         if wait.is_of_server:

@@ -14,12 +14,13 @@ import typing as t
 from ..cluster.gateway import Gateway
 from ..explain.report import line
 from ..flows.flow import Standing
+from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, either
 from ..model.kinds import State
 from ..model.marks import owner_uid
 from ..model.observed import Controller
 from ..model.request import Request
-from ..model.steps import Action, Step
+from ..model.steps import Action, Step, Wait
 from .clock import Clock, Intervals
 
 if t.TYPE_CHECKING:
@@ -90,10 +91,11 @@ class Patience:
         #: How many pods had been rejected by their nodes when somebody first looked, since something last came nearer.
         self._rejected: int | None = None
 
-    def wait(self, request: Request, standing: Standing, until: str, steps: int) -> tuple[list[diagnosis.Cause], float]:
+    def wait(self, request: Request, standing: Standing, wait: Wait, steps: int) -> tuple[list[diagnosis.Cause], float]:
         """What keeps it, and the seconds that are left for it.
 
-        Raises RolloutFailed when nothing has come nearer to the goal for too long, or never will. steps is how many there were.
+        Raises RolloutFailed when nothing has come nearer to the goal for too long, or never will, and RolloutError where that is
+        the end of a deletion. steps is how many there were.
         """
         now = self._clock.monotonic()
         # Before its controller has seen an update, a StatefulSet tells that all pods have the newest template: as at the end.
@@ -111,16 +113,21 @@ class Patience:
         is_endless = any(cause.is_rejection and cause.is_fatal for cause in causes)
         if causes and (is_endless or any(now - first >= request.failure_grace for first, _last in self._fatal.values())):
             raise self._failed(request, standing, causes, _cannot(causes))
+        if wait.deleted and wait.deleted.finalizers and (left <= 0 or self._is_overtime(request)):
+            raise endless_deletion(request, wait.deleted)
         if left <= 0:
             raise self._failed(request, standing, causes,
-                               f"no progress for {request.progress_deadline:g} s while waiting for this: {until}")
+                               f"no progress for {request.progress_deadline:g} s while waiting for this: {wait.until}")
         self.refuse_overtime(request, standing, causes)
         return causes, left
 
     def refuse_overtime(self, request: Request, standing: Standing, causes: t.Iterable[diagnosis.Cause] = ()) -> None:
         """Raise RolloutFailed where the whole task has taken too long."""
-        if request.timeout is not None and self._clock.monotonic() - self._began > request.timeout:
+        if self._is_overtime(request):
             raise self._failed(request, standing, causes, f"not finished within {request.timeout:g} s")
+
+    def _is_overtime(self, request: Request) -> bool:
+        return request.timeout is not None and self._clock.monotonic() - self._began > request.timeout
 
     def _causes(self, request: Request, standing: Standing, stagnant: float, is_over: bool) -> list[diagnosis.Cause]:
         """What keeps the pods of the one that grows from becoming available, old pods that do not go included.

@@ -31,6 +31,10 @@ MARK = {"next": SUCCESSOR, "uid": SUCCESSOR_UID, "label": KEY, "replicas": 3, "f
         "template": identity.digest(without_label(template("myimage:v2"), KEY))}
 
 
+#: Metadata of a controller whose deletion does not end.
+KEPT_BY_A_FINALIZER = {"deletionTimestamp": NOW, "finalizers": ["example.com/a"]}
+
+
 def decide(request, *items, **facts):
     return plan(request, look(request, *items, **facts))
 
@@ -140,9 +144,19 @@ TABLE = {
         (lambda it: [it.renamed(replicas=3), it.closed(replicas=0)], pods(primary=3), ("delete", SUCCESSOR, 0, None)),
     "3 is done, all of the pods have died: delete next":
         (lambda it: [it.renamed(), it.closed(replicas=0)], (), ("delete", SUCCESSOR, 0, None)),
-    "4 is under way: wait until next is really gone":
+    "4 is under way, next is not gone yet: foo is opened, since finalizers may keep it":
         (lambda it: [it.renamed(replicas=3), it.closed(replicas=0, deletionTimestamp=NOW)], pods(primary=3),
-         ("wait", f"{SUCCESSOR} is gone")),
+         ("restore", "foo", "closed template", "template")),
+    "4 is under way, a finalizer keeps next, whose status is not of its deletion: wait":
+        (lambda it: [it.renamed(replicas=3), it.closed(replicas=0, observed=False, **KEPT_BY_A_FINALIZER)], pods(primary=3),
+         ("wait", f"the controller manager sees foo and {SUCCESSOR}")),
+    "4 is under way, a finalizer keeps next, foo has not heard of all pods: wait":
+        (lambda it: [it.renamed(replicas=2), it.closed(replicas=0, **KEPT_BY_A_FINALIZER)], pods(primary=2, nobody=1),
+         ("wait", f"{SUCCESSOR} is gone (its finalizers: example.com/a)")),
+    "4 is under way, a finalizer keeps next, foo is opened: wait, and name it":
+        (lambda it: [changed(it.renamed(replicas=3), template=template("myimage:v2", LABEL)),
+                     it.closed(replicas=0, **KEPT_BY_A_FINALIZER)], pods(primary=3),
+         ("wait", f"{SUCCESSOR} is gone (its finalizers: example.com/a)")),
     "somebody deletes next in the foreground: its pods are handed over":
         (lambda it: [it.renamed(), it.closed(deletionTimestamp=NOW)], pods(3), ("hand over", SUCCESSOR, 3, "foo")),
     "4 is done, foo has not heard of all pods: wait":

@@ -13,10 +13,12 @@ from builders import BACK, SUCCESSOR, UPDATE, new, old, rc, template
 from clusters import Cluster, FakeClock, fails, troubled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import GLANCES, MANY, REFUSED_LIMIT, Patience
 
@@ -40,6 +42,65 @@ def test_without_progress_for_the_deadline_it_ends_and_says_what_it_waits_for(re
     assert error.why == f"{slow} has {of} available"
     assert (error.where, error.next_command) == ("ReplicationController default/foo", next_command)
     assert 60 <= cluster.clock.now - cluster.writes[-1][0] < 61
+
+
+class KeptByFinalizers(Cluster):
+    """A cluster where nobody removes the finalizers that each controller gets when it is created."""
+
+    is_over = False
+
+    def __init__(self, *items):
+        super().__init__(*items)
+        self.lines = []
+        self.happens = self.settle
+
+    def write(self, write):
+        if isinstance(write, Create):
+            write = Create({**write.manifest, "metadata": {**write.manifest["metadata"], "finalizers": ["example.com/a"]}})
+        return super().write(write)
+
+    def settle(self):
+        while moves := [move for move in self.cluster.moves() if self.is_over or move.verb != "finalize"]:
+            self.cluster.make(moves[0])
+
+    def fails(self, request):
+        return self.refusal(dataclasses.replace(request, progress_deadline=60), say=self.lines.append)
+
+
+KEEP_NAME = dataclasses.replace(UPDATE, next_name="bar", rolls_back=True)
+
+
+@pytest.mark.parametrize("request_, begun, name, before, after", [
+    (KEEP_NAME, None, "foo", {"foo", "bar"}, {"bar"}),
+    (UPDATE, None, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
+    (BACK, UPDATE, SUCCESSOR, {"foo", SUCCESSOR}, {"foo"}),
+], ids=["next_name", "the handover", "back"])
+def test_a_deletion_that_finalizers_keep_from_ending_is_named_and_the_same_task_goes_on(request_, begun, name, before, after):
+    cluster = KeptByFinalizers(rc(finalizers=["example.com/a"]))
+    if begun:
+        cluster.run(dataclasses.replace(begun, max_steps=1))
+
+    error = cluster.fails(request_)
+
+    assert error.what == f"the deletion of {name} does not end"
+    assert error.why == f"finalizers keep ReplicationController {name}: example.com/a"
+    assert error.next_command == (
+        "let whoever set the finalizer remove it; if that program is gone:\n"
+        f"kubectl -n default patch rc {name} --type=merge -p " """'{"metadata": {"finalizers": null}}'"""
+        f"\nthen:\n{request_.command()}")
+    assert f"waiting: {name} is gone (its finalizers: example.com/a)" in cluster.lines
+    assert cluster.controllers().keys() == before and cluster.fails(request_).what == error.what
+    assert not any(handover.is_closed(it) for it in cluster.controllers().values() if it.current)
+
+    cluster.is_over = True
+    cluster.run(request_)
+    assert cluster.controllers().keys() == after and not any(it.is_marked for it in cluster.controllers().values())
+
+
+def test_a_timeout_while_finalizers_keep_what_was_deleted_is_no_reason_to_roll_back():
+    cluster = KeptByFinalizers(rc(finalizers=["example.com/a"]))
+    error = cluster.fails(dataclasses.replace(KEEP_NAME, timeout=30))
+    assert error.what == "the deletion of foo does not end" and not isinstance(error, RolloutFailed)
 
 
 def at(cluster, line):
@@ -121,7 +182,7 @@ def test_many_pods_that_only_start_are_not_read(replicas, starts, first):
     began = clock.now
     patience = Patience(Starting(), clock, Intervals())
     for _second in range(20):
-        patience.wait(UPDATE, Standing(its, grows=its), "foo", 0)
+        patience.wait(UPDATE, Standing(its, grows=its), Wait("foo"), 0)
         clock.now += 1
     assert read[0] == first
 
@@ -258,7 +319,7 @@ def test_that_all_pods_were_new_before_the_update_is_no_progress():
 
     def wait(its):
         progress = 2 * its.updated + its.available
-        patience.wait(UPDATE, Standing(its, grows=its, progress=progress), "foo", 1)
+        patience.wait(UPDATE, Standing(its, grows=its, progress=progress), Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
     wait(stateful_set(3, 3, generation=2))
@@ -276,7 +337,7 @@ def test_of_fewer_pods_fewer_can_be_new():
 
     def wait(updated, replicas):
         its = stateful_set(updated, replicas)
-        patience.wait(UPDATE, Standing(its, grows=its, goal=replicas, progress=2 * updated + replicas), "foo", 1)
+        patience.wait(UPDATE, Standing(its, grows=its, goal=replicas, progress=2 * updated + replicas), Wait("foo"), 1)
         clock.now += UPDATE.progress_deadline - 1
 
     for updated, replicas in ((8, 10), (3, 5), (4, 5)):
@@ -305,8 +366,8 @@ def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, tol
 
     clock = FakeClock()
     patience = Patience(Quiet(), clock, Intervals())
-    patience.wait(UPDATE, Standing(its, grows=its), "foo", 0)
+    patience.wait(UPDATE, Standing(its, grows=its), Wait("foo"), 0)
     clock.now += UPDATE.progress_deadline
     with pytest.raises(RolloutFailed) as caught:
-        patience.wait(UPDATE, Standing(its, grows=its), "foo", 0)
+        patience.wait(UPDATE, Standing(its, grows=its), Wait("foo"), 0)
     assert ("exceeded quota: small" in caught.value.why) is told

@@ -39,6 +39,11 @@ class MigrationObserved(Observed):
     kept: Kept | None = None
 
     @property
+    def to_delete(self) -> tuple[Controller, ...]:
+        """Return the controllers that the migration deletes."""
+        return tuple(filter(None, (self.config, *(self.rollouts or (self.controller,)))))
+
+    @property
     def named(self) -> Controller | None:
         return self.config or self.primary
 

@@ -24,8 +24,9 @@ from ...model.kinds import State
 from ...model.marks import Kept
 from ...model.observed import Controller, Observed, revision_of
 from ...model.request import Request
-from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, patch, scale, test
+from ...model.steps import REVISION, Action, Create, Decision, Delete, Done, Step, Wait, gone, patch, scale, test
 from .. import handover
+from ..refusals import refuse_finalizers, refuse_going
 from .back import pause, plan_back
 from .deployment_config import active, rolling
 from .find import MigrationObserved, kept_name
@@ -72,13 +73,14 @@ def _refuse_to_begin(request: Request, there: MigrationObserved) -> None:
     # | yes | - | an update is in progress, it goes, it is another object's, or one of these names is taken | error |
     if primary.is_marked:
         raise RolloutError("an update is in progress: finish it or roll it back first", where=request.where)
-    if primary.is_deleting:
-        raise RolloutError("it is being deleted", where=request.where)
+    refuse_going(request, primary)
     if primary.owner and config is None and not request.releases_owner:
         raise RolloutError(f"it is controlled by {primary.owner}, which would create another one", where=request.where,
                            next_command=f"stop {primary.owner} first (docs/migration.md); then add release_owner=true")
     for other in filter(None, (there.deployment, there.replica_set)):
         raise taken(request, other)
+    # | yes | - | finalizers would keep what the migration deletes | error |
+    refuse_finalizers(request, *there.to_delete)
 
 
 def _begin(request: Request, there: MigrationObserved) -> Decision:
@@ -103,7 +105,7 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
         if kept_of(request, primary, there.config)["data"] != kept:
             return forget(request, "it has changed since", is_last=False)
         if primary.is_deleting:
-            return Wait(f"{primary.name} is gone")
+            return gone(primary)
         # | yes | yes | - | release it, on request |
         if primary.owner and there.config is None:
             return Step(Action.ANNOTATE, primary.name, patch(primary, {"op": "remove", "path": "/metadata/ownerReferences"}),
@@ -121,10 +123,21 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
         return scale(replica_set, primary.replicas)
     # | open | yes | closed | annotate the controller: closed |
     if not handover.is_closed(primary):
+        # | open | yes | closed, and finalizers would keep what the migration deletes | error |
+        if not primary.is_deleting:
+            refuse_finalizers(request, *there.to_delete)
         return handover.close(primary, {})
+    # | being deleted, no pods | yes | open | wait |
+    if primary.is_deleting and not primary.current and not handover.is_closed(replica_set):
+        return gone(primary)
     # | closed | yes | closed | hand over: each pod gets the label in the same patch; then delete the controller |
     labels = {marks.HASH_LABEL: kept["hash"]}
-    return handover.hand_over(there.pods, primary, replica_set, labels) or handover.delete_empty(primary)
+    if decision := handover.hand_over(there.pods, primary, replica_set, labels):
+        return decision
+    # | being deleted, no pods | yes | closed, with all pods | open: finalizers may keep the controller for long |
+    if primary.is_deleting and not primary.current:
+        return _open(there, replica_set, kept)
+    return handover.delete_empty(primary)
 
 
 def _create_replica_set(request: Request, kept: Kept) -> Step:
@@ -139,15 +152,7 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
         # | gone | yes | closed, pods are the controller's still, which the garbage collector is about to delete | hand over |
         labels = {marks.HASH_LABEL: kept["hash"]}
         left = handover.give(there.pods or (), kept["uid"], kept["manifest"]["metadata"]["name"], replica_set, labels)
-        if left and replica_set.is_observed:
-            return left
-        # Whoever has deleted the controller in the middle has left pods that nothing selects: they are nobody's.
-        pods = there.pods and tuple(pod for pod in there.pods if pod.owner or labels.items() <= pod.labels.items())
-        if not handover.may_open(replica_set, kept["uid"], pods):
-            return Wait(f"{replica_set.name} {replica_set.current}/{replica_set.replicas} pods")
-        original = kept["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
-        return Step(Action.RESTORE, replica_set.name, patch(replica_set, *handover.opening(original)), before="closed template",
-                    after="template")
+        return left if left and replica_set.is_observed else _open(there, replica_set, kept)
     # | gone | yes | open, no Deployment | Deployment, paused |
     deployment = there.deployment
     if deployment is None:
@@ -164,6 +169,18 @@ def _become_deployment(request: Request, there: MigrationObserved, replica_set: 
     if there.config and (decision := _leave(request, there, there.config)):
         return decision
     return forget(request, "the Deployment has all pods", is_last=True)
+
+
+def _open(there: MigrationObserved, replica_set: Controller, kept: Kept) -> Decision:
+    """Return the step that lets the ReplicaSet create pods, or the wait for all that it has been given."""
+    # Whoever has deleted the controller in the middle has left pods that nothing selects: they are nobody's.
+    labels = {marks.HASH_LABEL: kept["hash"]}
+    pods = there.pods and tuple(pod for pod in there.pods if pod.owner or labels.items() <= pod.labels.items())
+    if not handover.may_open(replica_set, kept["uid"], pods):
+        return Wait(f"{replica_set.name} {replica_set.current}/{replica_set.replicas} pods")
+    original = kept["manifest"]["spec"]["template"]["spec"].get("priorityClassName")
+    return Step(Action.RESTORE, replica_set.name, patch(replica_set, *handover.opening(original)), before="closed template",
+                after="template")
 
 
 # A DeploymentConfig
@@ -200,7 +217,7 @@ def _hold(request: Request, there: MigrationObserved, config: DeploymentConfig) 
     if config.is_deleting:
         # | goes | - | any | error |
         if there.kept is None:
-            raise RolloutError("it is being deleted", where=request.where)
+            refuse_going(request, config)
         return None
     # | not paused | any | any | pause it |
     if not config.is_paused:
@@ -235,7 +252,7 @@ def _leave(request: Request, there: MigrationObserved, config: DeploymentConfig)
         return handover.delete_empty(it) if it.is_observed else Wait(f"the controller manager sees {it.name}")
     # | paused | yes | none is left | delete the DeploymentConfig |
     if config.is_deleting:
-        return Wait(f"{config.name} is gone")
+        return gone(config)
     write = Delete(config.name, {"uid": config.uid, "resourceVersion": config.resource_version}, config.kind)
     return Step(Action.DELETE, config.name, write, after="the Deployment has all pods")
 

@@ -21,6 +21,7 @@ from ...model.patches import DoesNotHold, patched
 from ...model.steps import Create, Delete, HandOver, Write
 from .. import handover
 from ..flow import Model
+from ..simulated import deleted
 
 
 class SimulatedMigration(Model):
@@ -71,7 +72,8 @@ class SimulatedMigration(Model):
             metadata = {**write.manifest["metadata"], "uid": f"uid of {write.kind} {write.name}", "generation": 1}
             self._items[key] = self._settled(write.kind, {**write.manifest, "metadata": metadata})
         elif isinstance(write, Delete):
-            self._items[key] = None
+            remaining = deleted(t.cast(Json, self._items[key]))
+            self._items[key] = remaining and self._settled(write.kind, remaining)
         else:
             try:
                 self._items[key] = patched(t.cast(Json, self._items[key]), write)

@@ -148,9 +148,12 @@ class SteppedFlow(Flow):
         return primary if primary and primary.current and not seen.in_progress and _hands_over(request) else None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
-        there = [it for it in (memory.seen.primary, memory.seen.successor) if it]
-        return [f"not readable, and taken for missing: the annotation {key} of {it.name}"
-                for it in there for key in marks.unreadable(it.annotations)]
+        primary = memory.seen.primary
+        there = [it for it in (primary, memory.seen.successor) if it]
+        held = [f"finalizers ({', '.join(primary.finalizers)}) will delay the deletion of {primary.name} at the end of the update"
+                ] if primary and primary.finalizers and request.next_name and not request.undoes else []
+        return held + [f"not readable, and taken for missing: the annotation {key} of {it.name}"
+                       for it in there for key in marks.unreadable(it.annotations)]
 
     def halted(self, seen: Observed) -> Step | None:
         successor = seen.successor

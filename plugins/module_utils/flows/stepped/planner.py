@@ -23,11 +23,11 @@ from ...model.kinds import State
 from ...model.marks import DESIRED, LAST_ROLLOUT, MARKS, NOT_COPIED, ORIGINAL, PARTNER, PARTNER_UID, PAUSED, SUCCESSOR_SPEC
 from ...model.observed import Controller, own_label
 from ...model.request import PREVIOUS, Request
-from ...model.steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, patch, scale
+from ...model.steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, gone, patch, scale
 from ...model.template import image_names, same_template, with_label
 from ...model.thresholds import grow_to, shrink_to
 from .. import handover
-from ..refusals import refuse_owned
+from ..refusals import refuse_going, refuse_owned
 from . import history, refusals, size
 from .find import SteppedObserved, expected_successor
 
@@ -40,8 +40,11 @@ def plan(request: Request, seen: SteppedObserved) -> Decision:
     if seen.primary:
         refuse_owned(request, seen.primary)
         if seen.primary.is_deleting and seen.successor and seen.successor.partner_uid == seen.primary.uid:
-            # The rows below without the primary are about to hold.
-            return Wait(f"{seen.primary.name} is gone (somebody is deleting it)")
+            if request.undoes:
+                refuse_going(request, seen.primary, request.command(State.UPDATED, seen.successor.images))
+            # The rows below without the primary are about to hold. An update with next_name deletes it itself.
+            is_own = request.next_name == seen.successor.name and not seen.primary.replicas
+            return gone(seen.primary, "" if is_own else "somebody is deleting it")
         refusals.refuse_going_or_broken(request, seen.primary, seen.successor)
         refusals.refuse_successor(request, seen.stands_for)
     if seen.kubectl_left:
@@ -75,7 +78,7 @@ def _forward(request: Request, seen: SteppedObserved) -> Decision:
     # | yes | yes | uid or partner name does not match | error: next belongs to something else |
     refusals.refuse_stranger(request, primary, successor)
     if successor.is_deleting:
-        return Wait(f"{successor.name} is gone")
+        return gone(successor)
     # | yes | yes | next's template is not the wanted one | error: another update is in progress |
     if not carries_the_wanted_template(request, seen, primary, successor):
         raise refusals.another_update(request, successor, primary)
@@ -138,7 +141,7 @@ def _back(request: Request, seen: SteppedObserved) -> Decision:
         raise refusals.nothing_to_roll_back(request, seen, primary)
     refusals.refuse_stranger(request, primary, successor)
     if successor.is_deleting:
-        return Wait(f"{successor.name} is gone")
+        return gone(successor)
     # Both present: desired = N on the primary, 0 on the successor, the same rollout with places traded, then the successor
     # is deleted.
     desired = size.agreed(request, seen, primary, successor)

@@ -123,6 +123,27 @@ def test_sizes_of_the_task_come_before_the_strategy():
         "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 3, "maxUnavailable": 0}}
 
 
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize("kind, name", [("DeploymentConfig", "foo"), ("ReplicationController", "foo-2"),
+                                        ("ReplicationController", "foo-1")])
+def test_finalizers_of_what_goes_are_found_before_a_template_is_closed(kind, name, number):
+    world = World(config(latest=2), rollout(2), rollout(1, 0))
+    world.go(number)
+    world.becomes(kind, name, metadata={"finalizers": ["example.com/a"]})
+    with pytest.raises(RolloutError, match=f"its migration deletes {kind} {name}, which has finalizers") as refused:
+        world.go()
+    short = {"DeploymentConfig": "dc", "ReplicationController": "rc"}[kind]
+    assert f"kubectl -n default patch {short} {name} --type=merge" in refused.value.next_command
+    assert CLOSED not in str(world.cluster.find("ReplicationController", "foo-2"))
+    assert bool(world.cluster.find(REVISION, "foo-migration")) == (number > 1)
+    if number:
+        world.go(request=BACK)
+    assert not world.cluster.find(REVISION, "foo-migration") and not world.observe().config.is_held
+    world.becomes(kind, name, metadata={"finalizers": []})
+    world.go()
+    assert world.decide() == Done("foo is already a Deployment")
+
+
 def test_the_newest_complete_rollout_has_the_pods_and_the_empty_ones_go_one_by_one():
     world = World(config(latest=10), rollout(9), rollout(10, 0, "Failed"), rollout(2, 0), rollout(1, 0))
     assert world.observe().controller.name == "foo-9"

@@ -231,6 +231,54 @@ def test_what_cannot_be_migrated(item, words):
         World(item).decide()
 
 
+KEPT = {"finalizers": ["example.com/a"]}
+RELEASE = ("let whoever set the finalizer remove it; if that program is gone:\nkubectl -n default patch rc foo --type=merge "
+           """-p '{"metadata": {"finalizers": null}}'""" f"\nthen:\n{MIGRATE.command()}")
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_finalizers_are_found_before_a_template_is_closed(number):
+    world = World()
+    world.go(number)
+    item = world.find("ReplicationController")
+    world.becomes({**item, "metadata": {**item["metadata"], **KEPT}})
+    with pytest.raises(RolloutError, match="its migration deletes ReplicationController foo, which has finalizers") as refused:
+        world.go()
+    assert refused.value.why == "finalizers keep ReplicationController foo: example.com/a"
+    assert refused.value.next_command == RELEASE
+    assert CLOSED not in str(world.find("ReplicationController")) and bool(world.find(REVISION, "foo-migration")) == (number > 0)
+    world.becomes(item)
+    assert world.go() == ALL[max(number, 2 if number else 0):]
+
+
+@pytest.mark.parametrize("number", [3, 4])
+def test_a_finalizer_that_comes_later_keeps_no_template_closed(number):
+    """The pods are replaced when they die; the migration ends when the controller is gone."""
+    world = World()
+    world.go(number)
+    item = world.find("ReplicationController")
+    world.becomes({**item, "metadata": {**item["metadata"], **KEPT}})
+    assert world.go() == ALL[number:6]
+    assert world.decide() == Wait("foo is gone (its finalizers: example.com/a)", deleted=world.cluster.controllers()["foo"])
+    assert CLOSED not in str(world.replica_set)
+    world.cluster.settle()
+    assert world.go() == ALL[6:]
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_a_controller_that_somebody_deletes_and_finalizers_keep(number):
+    world = World()
+    world.go(number)
+    item = world.find("ReplicationController")
+    world.becomes({**item, "metadata": {**item["metadata"], **KEPT, "deletionTimestamp": "now"}})
+    world.go()
+    assert isinstance(world.decide(), Wait) and world.decide().deleted.name == "foo"
+    assert number == 1 or CLOSED not in str(world.replica_set)
+    world.cluster.settle()
+    world.go()
+    assert world.decide() == Done("foo is already a Deployment")
+
+
 def test_an_owner_is_released_on_request():
     world = World(rc(replicas=2, ownerReferences=[{"kind": "DeploymentConfig", "name": "foo", "uid": "x", "controller": True}]))
     assert world.go(2, TAKE) == ["create ControllerRevision", "annotate ReplicationController"]

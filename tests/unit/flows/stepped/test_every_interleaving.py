@@ -29,7 +29,15 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, HandOver, Patch, Step, Wait, Write
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import (
+    Create,
+    Decision,
+    HandOver,
+    Patch,
+    Step,
+    Wait,
+    Write,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, resolve_fenceposts
 
 Json = dict[str, t.Any]
@@ -107,8 +115,11 @@ class Cluster(SimulatedCluster):
     In a handover some pods may die, somebody may delete next without its pods, or replace foo by its manifest of before.
     """
 
-    def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0, replacements: int = 0) -> None:
+    def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0, replacements: int = 0,
+                 finalizers: tuple[str, ...] = ()) -> None:
+        """finalizers: those that an admission gives to each controller that is created."""
         super().__init__(items, kind)
+        self.finalizers = list(finalizers)
         self.memory = Memory()
         self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
         self.before = items[0]
@@ -159,6 +170,9 @@ class Cluster(SimulatedCluster):
         return {name: known[id(item)] for name, item in self.items.items()}
 
     def write(self, write: Write) -> bool:
+        if self.finalizers and isinstance(write, Create):
+            metadata = {**write.manifest["metadata"], "finalizers": self.finalizers}
+            write = Create({**write.manifest, "metadata": metadata})
         holds = super().write(write)
         self.remember()
         return holds
@@ -221,7 +235,8 @@ def wish(request: Request) -> str:
 class Explorer:
     """All states that can be reached, and for each wish the states from which it can still be fulfilled."""
 
-    def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0, replacements: int = 0) -> None:
+    def __init__(self, primary: Json, *requests: Request, deaths: int = 0, deletions: int = 0, replacements: int = 0,
+                 finalizers: tuple[str, ...] = ()) -> None:
         self.requests = requests
         self.size, self.labels = primary["spec"]["replicas"], primary["spec"]["template"]["metadata"]["labels"]
         self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
@@ -239,7 +254,7 @@ class Explorer:
         self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
         self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions,
-                         replacements=replacements))
+                         replacements=replacements, finalizers=finalizers))
         for here in itertools.count():
             if here == len(self.clusters):
                 break
@@ -342,7 +357,9 @@ class Explorer:
     def check_refusal(self, request: Request, cluster: Cluster, error: RolloutError) -> None:
         """Only what has ended cannot be rolled back any more."""
         assert request.state is State.ROLLED_BACK, error
-        if "foo" in cluster.items:
+        if "foo" in cluster.items and cluster.controllers()["foo"].is_deleting:
+            assert error.what == "it is being deleted" and cluster.finalizers[0] in error.why, error
+        elif "foo" in cluster.items:
             assert "no update in progress" in error.what, error
             self.check_end(cluster)
         else:
@@ -473,6 +490,19 @@ def test_a_next_that_somebody_deletes_without_its_pods_during_the_handover(make,
     update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), **pace(2, 0))
 
     Explorer(primary, update, deaths=deaths, deletions=1)
+
+
+@pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])
+@pytest.mark.parametrize("next_name, deaths", [(None, 0), (None, 1), ("bar", 0)])
+def test_finalizers_that_keep_what_an_update_deletes(make, next_name, deaths):
+    """They are removed at any moment after that."""
+    finalizers = ("example.com/a",)
+    primary = make(replicas=2, finalizers=list(finalizers))
+    update = dataclasses.replace(UPDATE, kind=Kind(primary["kind"]), next_name=next_name, **pace(1, 0))
+
+    it = Explorer(primary, update, dataclasses.replace(update, state=State.ROLLED_BACK), finalizers=finalizers, deaths=deaths)
+
+    assert any(simulated.is_terminating(item) for cluster in it.clusters for item in cluster.items.values())
 
 
 @pytest.mark.parametrize("make", [rc, rs], ids=["ReplicationController", "ReplicaSet"])

@@ -35,6 +35,11 @@ V3 = Request(name="foo", images={"": "myimage:v3"})
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
 
+#: What to type for a finalizer on foo.
+RELEASE_FOO = ("let whoever set the finalizer remove it; if that program is gone:\nkubectl -n default patch rc foo --type=merge "
+               """-p '{"metadata": {"finalizers": null}}'""")
+
+
 def name_of_successor(request):
     """What the next controller of this update of foo would be called."""
     return expected_successor(request, Controller.from_api(rc()))[0]
@@ -151,6 +156,14 @@ FORWARD = {
         (UPDATE, [old(0), new(3, deletionTimestamp=NOW)], ("wait", f"{SUCCESSOR} is gone")),
     "yes, yes, somebody deletes foo: wait until one of the rows without foo holds":
         (UPDATE, [old(2, deletionTimestamp=NOW), new(1)], ("wait", "foo is gone (somebody is deleting it)")),
+    "yes, yes, a finalizer keeps foo, which somebody deletes: wait, and name it":
+        (UPDATE, [old(2, deletionTimestamp=NOW, finalizers=["example.com/a"]), new(1)],
+         ("wait", "foo is gone (somebody is deleting it; its finalizers: example.com/a)")),
+    "yes, yes, next_name given, a finalizer keeps foo, which the update has deleted: wait, and name it":
+        (KEPT, [foo_of_bar(0, deletionTimestamp=NOW, finalizers=["example.com/a"]), new_bar(3)],
+         ("wait", "foo is gone (its finalizers: example.com/a)")),
+    "yes, yes, next_name given, somebody deletes foo while it has pods: wait":
+        (KEPT, [foo_of_bar(1, deletionTimestamp=NOW), new_bar(2)], ("wait", "foo is gone (somebody is deleting it)")),
     "yes, yes, next's uid not yet on foo: fill it in":
         (UPDATE, [old(marks={marks.PARTNER_UID: None}), new()], ("annotate", "foo", 0, "updating, 0 desired")),
     "yes, yes, foo has lost all its marks: they are repaired":
@@ -316,8 +329,18 @@ REFUSED = {
         (BACK, [new(3)], "there is no such ReplicationController", f"its update had begun: {SUCCESSOR} exists (myimage:v2)",
          f"{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "foo is being deleted":
-        (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "",
-         "if it does not go, see which finalizers keep it:\nkubectl -n default get rc foo -o jsonpath='{.metadata.finalizers}'"),
+        (UPDATE, [rc(deletionTimestamp=NOW)], "it is being deleted", "", ""),
+    "foo is being deleted, and finalizers keep it":
+        (UPDATE, [rc(deletionTimestamp=NOW, finalizers=["example.com/a", "example.com/b"])], "it is being deleted",
+         "finalizers keep ReplicationController foo: example.com/a, example.com/b", RELEASE_FOO),
+    "foo is being deleted in the foreground":
+        (UPDATE, [rc(deletionTimestamp=NOW, finalizers=["foregroundDeletion"])], "it is being deleted",
+         "finalizers keep ReplicationController foo: foregroundDeletion",
+         "the garbage collector waits for these pods:\nkubectl -n default get pods -l app=foo"),
+    "back, yes, yes, foo is being deleted":
+        (BACK, [old(2, deletionTimestamp=NOW, finalizers=["example.com/a"]), new(1)], "it is being deleted",
+         "finalizers keep ReplicationController foo: example.com/a",
+         f"{RELEASE_FOO}\nthen:\n{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "foo's template is closed and the mark of the handover is gone":
         (BACK, [closed()], UNMARKED_OR_MIGRATED, "",
          f"{MIGRATE}\n{REPAIR}"),

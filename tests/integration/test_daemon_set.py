@@ -418,3 +418,35 @@ def test_a_failed_update_is_rolled_back_where_the_user_keeps_no_history(namespac
     assert "state=rolled_back" in told["rollback_command"]
     back(namespace)
     assert versions(namespace) == ["v1"] * SIZE and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0
+
+
+@pytest.mark.parametrize("params, version", [
+    ({"image": "myimage:v2"}, "v2"), ({"image": "myimage:v2", "pause_at": "4"}, "v2"), ({"state": "rolled_back"}, "v1")],
+    ids=["update", "pause", "back"])
+def test_pods_that_the_server_only_counts_as_new_are_replaced(namespace, nodes, params, version):
+    """A DaemonSet that was deleted with --cascade=orphan and is created again counts its templates from 1 again."""
+    namespace.make_daemon_set(SIZE)
+    roll(namespace, pause_at="2")
+    item = namespace.daemon_set()
+    generation = "1" if version == "v2" else "2"
+    item = {**item, "metadata": {"name": "foo", "annotations": {
+        **item["metadata"]["annotations"], marks.TEMPLATE_GENERATION: generation}}}
+    item.pop("status")
+    item["spec"]["template"]["spec"]["containers"][0]["image"] = f"myimage:{version}"
+    if version == "v2":
+        item["metadata"]["annotations"].pop(marks.LAST_ROLLOUT)
+        item["spec"]["updateStrategy"] = {"type": "RollingUpdate"}
+    path = namespace._apps("daemonsets", "foo")
+    namespace._call("DELETE", path, {"propagationPolicy": "Orphan"})
+    eventually(lambda: namespace.daemon_set() is None, "the end of foo")
+    namespace._call("POST", namespace._apps("daemonsets"), item)
+    eventually(lambda: namespace.is_on(SIZE), "the server's word that all pods are new")
+    assert sorted(versions(namespace)) == ["v1"] * 3 + ["v2"] * 2
+
+    with namespace.observer() as observer:
+        result = namespace.roll(kind="DaemonSet", **params)
+
+    new = 4 if "pause_at" in params else SIZE
+    assert versions(namespace).count(version) == new and observer.fewest_ready >= SIZE - 1
+    assert actions(result).count("delete") == (2 if version == "v1" else new - 2)
+    assert not namespace.roll(kind="DaemonSet", **params)["changed"]

@@ -146,7 +146,7 @@ class Alone:
     def are_starting(self, controller: Controller) -> bool:
         return False
 
-    def all_pods(self, controller: Controller) -> list[Json] | None:
+    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
         return []
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from ..model.errors import RolloutError
 from ..model.fields import Json, each_text, mapping, objects, text, told, values
+from ..model.marks import POD_REVISION
 from ..model.observed import Controller, Pod
 from ..model.steps import HandOver, Patch
 from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, TABLE, AnswerLost, Http, Refused, Unreachable, quoted
@@ -133,10 +134,11 @@ class Pods:
                             next_command='grant the additional Role in docs/permissions.md ("Where owner references are '
                             'protected"), then run the same task again')
 
-    def all(self, controller: Controller) -> list[Json] | None:
+    def all(self, controller: Controller, but_of: str = "") -> list[Json] | None:
         """As said there. Raises RolloutError."""
+        others = f",{POD_REVISION}!={but_of}" if but_of else ""
         try:
-            return self._http.pages(self._path, {"labelSelector": _labels(controller.selector)})[0]
+            return self._http.pages(self._path, {"labelSelector": _labels(controller.selector) + others})[0]
         except Refused as refused:
             if refused.status == 403:
                 return None

@@ -42,8 +42,8 @@ class SimulatedGateway(Alone):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         return self._model.troubled_pods(controller)
 
-    def all_pods(self, controller: Controller) -> list[Json] | None:
-        return self._model.all_pods(controller)
+    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+        return self._model.all_pods(controller, but_of)
 
     def watched_pods(self, controller: Controller) -> list[Json] | None:
         """Those of the real cluster: what is planned makes none that could be watched."""

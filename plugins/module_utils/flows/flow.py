@@ -55,8 +55,11 @@ class Cluster(t.Protocol):
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """Those of a controller's pods that are not ready, or were restarted, or are about to go."""
 
-    def all_pods(self, controller: Controller) -> list[Json] | None:
-        """All pods that match a controller's labels, whole, as they are now; None where they may not be seen."""
+    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+        """Return all pods that match a controller's labels, whole, as they are now; None where they may not be seen.
+
+        but_of: the label of a ControllerRevision whose pods are left out.
+        """
 
     def nodes(self, selector: str) -> frozenset[str]:
         """The names of the nodes with these labels (a label selector). Raises RolloutError."""
@@ -100,8 +103,8 @@ class Model(t.Protocol):
         """Those of a controller's pods that are not ready, as far as a flow goes by them."""
         return []
 
-    def all_pods(self, controller: Controller) -> list[Json] | None:
-        """All pods of a controller, as far as a flow goes by them."""
+    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
+        """Return all pods of a controller, as far as a flow depends on them."""
         return None
 
     def nodes(self, selector: str) -> frozenset[str]:
@@ -164,6 +167,8 @@ class Memory:
     revisions: list[Json] | None = None
     #: Whether the history is kept: it goes on without where that is not possible.
     keeps_history: bool = True
+    #: The pods of a DaemonSet that its status wrongly counts as new, and the resourceVersion of the DaemonSet then.
+    miscounted: tuple[str, tuple[t.Any, ...]] = ("", ())
     #: When pods are to be looked at again whatever is heard of them, and whether the successor of a handover was looked up.
     look_at_pods_from: float = 0.0
     is_successor_looked_up: bool = False

@@ -53,6 +53,10 @@ HASH_LABEL = "pod-template-hash"
 #: Label that the server gives the pods of a StatefulSet, and of a DaemonSet: which ControllerRevision has their template. With the
 #: first it is the name of that one, with the second a hash, which is a label of the ControllerRevision itself as well.
 POD_REVISION = "controller-revision-hash"
+#: Label of the pods of a DaemonSet, and its own annotation: the number of the template. Both are deprecated; the server still takes
+#: a pod with the present number for a new one. A DaemonSet that is created again counts from 1: older pods may have that number.
+POD_GENERATION = "pod-template-generation"
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 #: Label on the ControllerRevisions that the server keeps itself: a hash of what each holds.
 SERVER_HISTORY = "controller.kubernetes.io/hash"
 #: On a Deployment, and on its ReplicaSets: the number of the template, counted by the server.
@@ -349,6 +353,11 @@ def owner_uid(item: Json) -> str:
 def pod_revision(labels: t.Mapping[str, t.Any]) -> str:
     """The ControllerRevision that a pod with these labels was made from, or ""."""
     return fields.text(labels, POD_REVISION)
+
+
+def template_generation(keys: t.Mapping[str, t.Any]) -> str:
+    """Return the number of the template that the labels of a pod, or the annotations of a DaemonSet, have; or ""."""
+    return fields.text(keys, POD_GENERATION) or fields.text(keys, TEMPLATE_GENERATION)
 
 
 def keep_revision(it: Revision, owner_uid: str) -> tuple[Json, Json]:

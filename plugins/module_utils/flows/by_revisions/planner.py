@@ -92,7 +92,8 @@ class Turn:
             if has_it and seen.is_all_new:
                 return Done(recorded.already(request, primary, seen.present.number if seen.present else None))
             # | yes | - | it has the wanted template, and its pods get it | wait |
-            if has_it and primary.is_replaced_by_server and primary.settings == self._settings(is_under_way=True):
+            is_waited_for = has_it and primary.is_replaced_by_server and not seen.is_stuck
+            if is_waited_for and primary.settings == self._settings(is_under_way=True):
                 return self.progress()
             # | yes | - | else | template, pace and record in one patch |
             return self._begin(wanted, Rollout.UPDATING)
@@ -109,7 +110,7 @@ class Turn:
             if request.revision is not None or is_turned:
                 return self._begin(wanted, Rollout.UPDATING)
             # | yes | any | the template is not the wanted one | error: another update is in progress, to which image |
-            raise self._another_update(record)
+            raise _another_update(request, seen, primary, record)
         return self._go_on(record) or self._end(record)
 
     def _back(self) -> Decision:
@@ -139,6 +140,9 @@ class Turn:
         # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
         last = primary.last_rollout
         if last.get("outcome") == "rolled_back" and last.get("template") == recorded.digest(primary):
+            # | yes | - | the same, and pods have another template (it was created again) | the record: it is put back already |
+            if primary.updated < primary.current:
+                return self._begin(primary.template, Rollout.ROLLING_BACK)
             return Done(f"{primary.name} is already rolled back")
         # | yes | - | else | error: nothing to roll back, and how to go back from here |
         raise refusals.nothing_to_roll_back(self.request, next(iter(seen.others), None))
@@ -216,16 +220,17 @@ class Turn:
             return False
         return self.seen.is_confirmed or (self.request.state.restarts and record.template == recorded.digest(self.primary))
 
-    def _another_update(self, record: Rollout) -> RolloutError:
-        request, seen, primary = self.request, self.seen, self.primary
-        what = "is being rolled back" if record.is_back else "is in progress"
-        whose = "" if primary.images == record.after else (
-            f" Somebody else began it during an update to {image_names(record.after)}")
-        back = [request.command(State.ROLLED_BACK)] if record.is_back or seen.before or seen.is_put_back else []
-        what += f": to {image_names(primary.images)} ({primary.updated} of {primary.replicas} pods have it)"
-        return RolloutError(
-            f"another update {what}; finish it{' or roll it back' if back else ''} first.{whose}".rstrip("."), where=request.where,
-            next_command=either(request.command(State.UPDATED, primary.images), *back))
+
+def _another_update(request: Request, seen: RevisionsObserved, primary: ByRevisions, record: Rollout) -> RolloutError:
+    """Return the error for an update in progress that is not the requested one."""
+    what = "is being rolled back" if record.is_back else "is in progress"
+    whose = "" if primary.images == record.after else (
+        f" Somebody else began it during an update to {image_names(record.after)}")
+    back = [request.command(State.ROLLED_BACK)] if record.is_back or seen.before or seen.is_put_back else []
+    what += f": to {image_names(primary.images)} ({primary.updated} of {primary.replicas} pods have it)"
+    return RolloutError(
+        f"another update {what}; finish it{' or roll it back' if back else ''} first.{whose}".rstrip("."), where=request.where,
+        next_command=either(request.command(State.UPDATED, primary.images), *back))
 
 
 def resolved(request: Request, primary: ByRevisions, seen: RevisionsObserved) -> Request:

@@ -58,6 +58,8 @@ class DaemonPod(t.NamedTuple):
     is_going: bool
     #: When it should have gone, in RFC 3339, or "".
     due: str = ""
+    #: The number of its template.
+    generation: str = ""
 
     @classmethod
     def from_api(cls, item: Json) -> DaemonPod:
@@ -66,7 +68,7 @@ class DaemonPod(t.NamedTuple):
         return cls(metadata["name"], text(metadata, "uid"), text(metadata, "resourceVersion"), _node_of(mapping(item, "spec")),
                    marks.pod_revision(labels_of(item)), ready == ["True"],
                    "deletionTimestamp" in metadata or text(status, "phase") in ("Failed", "Succeeded"),
-                   text(metadata, "deletionTimestamp"))
+                   text(metadata, "deletionTimestamp"), marks.template_generation(labels_of(item)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +80,17 @@ class DaemonSetObserved(RevisionsObserved):
     nodes: frozenset[str] | None = None
     #: By which labels the ControllerRevisions are known that some of its pods were made from; None where nobody has looked.
     in_use: frozenset[str] | None = None
+    #: Pods of another template that the status counts as new ones.
+    miscounted: tuple[DaemonPod, ...] = ()
+
+    @property
+    def is_all_new(self) -> bool:
+        return super().is_all_new and not self.miscounted
+
+    @property
+    def is_stuck(self) -> bool:
+        """The server never replaces pods that it counts as new ones."""
+        return bool(self.miscounted)
 
     @property
     def is_rolling(self) -> bool:
@@ -125,6 +138,12 @@ def is_overdue(pod: DaemonPod, now: str) -> bool:
         return False
     due, present = (datetime.datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (pod.due, now))
     return (present - due).total_seconds() > LATE
+
+
+def miscounted(primary: DaemonSet, revision: str, pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:
+    """Return the pods of other revisions that the server counts as pods of this one (IsPodUpdated in pkg/controller/daemon)."""
+    generation = marks.template_generation(primary.annotations)
+    return tuple(pod for pod in pods if generation and pod.generation == generation and pod.revision != revision)
 
 
 def most_missing(numbers: Json, size: int) -> int:

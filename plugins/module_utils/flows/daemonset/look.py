@@ -21,7 +21,7 @@ from .. import recorded, soak
 from ..by_revisions.find import RevisionsObserved
 from ..by_revisions.look import HISTORY, RevisionsFlow, of_readiness
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
-from .find import DaemonPod, DaemonSetObserved, find, most_missing
+from .find import DaemonPod, DaemonSetObserved, find, miscounted, most_missing
 from .planner import bounds, plan
 
 #: Seconds after which the pods are listed again although the status of the DaemonSet is what it was: where they have changed since
@@ -47,7 +47,7 @@ class DaemonSetFlow(RevisionsFlow):
         """The first write of an update names the present one: whether there is something to write is known without it."""
         primary = t.cast(DaemonSet, seen.primary)
         return (request.undoes or seen.in_progress or seen.record is not None or recorded.pauses(request, primary)
-                or (memory.has_begun and not recorded.is_wanted(request, primary, wanted or {})))
+                or _are_counted_as_new(primary) or (memory.has_begun and not recorded.is_wanted(request, primary, wanted or {})))
 
     def is_out_of_date(self, primary: ByRevisions, memory: Memory) -> bool:
         """With each new template: the server makes the present one, or gives it another number, before its status says so."""
@@ -60,14 +60,14 @@ class DaemonSetFlow(RevisionsFlow):
         there = t.cast(DaemonSetObserved, seen)
         primary = t.cast(DaemonSet, there.primary)
         if request.undoes:
-            return _with_what_is_in_use(there, primary, cluster)
+            there = _with_what_is_in_use(there, primary, cluster)
         if not recorded.pauses(request, primary):
-            return there
+            return _with_miscounted(there, primary, cluster, memory)
         last = memory.seen.primary
         known = t.cast(DaemonSetObserved, memory.seen).by_node if last else None
         is_news = last is None or last.resource_version != primary.resource_version
         if known is not None and not is_news and memory.seconds < memory.look_at_pods_from:
-            return dataclasses.replace(there, by_node=known, nodes=memory.nodes)
+            return _with_by_node(there, known, memory)
         pods = cluster.all_pods(primary)
         if pods is None:
             raise RolloutError("its pods cannot be listed, and pause_at needs to know them", where=request.where,
@@ -77,10 +77,13 @@ class DaemonSetFlow(RevisionsFlow):
         own = (DaemonPod.from_api(item) for item in pods if marks.owner_uid(item) == primary.uid)
         by_node = tuple(sorted(own, key=lambda pod: (pod.node, pod.name)))
         memory.look_at_pods_from = memory.seconds + (LOOK_AT_THE_SAME_AGAIN if by_node == known else LOOK_AGAIN)
-        return dataclasses.replace(there, by_node=by_node, nodes=memory.nodes)
+        return _with_by_node(there, by_node, memory)
 
     def note(self, write: Write, memory: Memory) -> None:
         memory.look_at_pods_from = 0
+        # Until the status of the DaemonSet changes, a pod that was deleted counts as one that is about to go.
+        version, pods = memory.miscounted
+        memory.miscounted = version, tuple(pod._replace(is_going=True) if pod.name == write.name else pod for pod in pods)
 
     def plan(self, request: Request, seen: Observed) -> Decision:
         return soak.around(request, seen, lambda: plan(request, t.cast(DaemonSetObserved, seen)))
@@ -110,6 +113,26 @@ def _with_what_is_in_use(seen: DaemonSetObserved, primary: DaemonSet, cluster: C
         return seen
     pods = cluster.live_pods(primary.selector)
     return dataclasses.replace(seen, in_use=frozenset(marks.pod_revision(pod.labels) for pod in pods if pod.owner == primary.uid))
+
+
+def _with_by_node(seen: DaemonSetObserved, pods: tuple[DaemonPod, ...], memory: Memory) -> DaemonSetObserved:
+    wrong = miscounted(t.cast(DaemonSet, seen.primary), seen.present.pods, pods) if seen.present else ()
+    return dataclasses.replace(seen, by_node=pods, nodes=memory.nodes, miscounted=wrong)
+
+
+def _are_counted_as_new(primary: DaemonSet) -> bool:
+    """Return whether the server counts all pods as new ones, which their labels have to confirm."""
+    return primary.is_observed and 0 < primary.current <= primary.updated
+
+
+def _with_miscounted(seen: DaemonSetObserved, primary: DaemonSet, cluster: Cluster, memory: Memory) -> DaemonSetObserved:
+    """Add the pods that the status wrongly counts as new; where pods or revisions may not be listed, the status is believed."""
+    if seen.present is None or not _are_counted_as_new(primary):
+        return seen
+    if memory.miscounted[0] != primary.resource_version:
+        others = map(DaemonPod.from_api, cluster.all_pods(primary, seen.present.pods) or ())
+        memory.miscounted = primary.resource_version, miscounted(primary, seen.present.pods, others)
+    return dataclasses.replace(seen, miscounted=memory.miscounted[1])
 
 
 # What the user should know before the first write

@@ -28,7 +28,7 @@ from ...model.template import same_template
 from ...model.thresholds import Size
 from .. import recorded
 from ..by_revisions.planner import Turn
-from .find import DaemonPod, DaemonSetObserved, is_doubted, is_overdue, most_missing
+from .find import DaemonPod, DaemonSetObserved, is_doubted, is_overdue, miscounted, most_missing
 
 
 def plan(request: Request, seen: DaemonSetObserved) -> Decision:
@@ -123,7 +123,7 @@ class _Turn(Turn):
 
     def goes_on(self, record: Rollout) -> Decision | None:
         if not self.pauses or self.request.pause_at is None:
-            return None if self.seen.is_all_new else self.progress()
+            return self._replace_miscounted(record) or (None if self.seen.is_all_new else self.progress())
         primary, pods, present = self.primary, self.seen.by_node, self.seen.present
         if pods is None or present is None:
             return self.progress()
@@ -131,10 +131,11 @@ class _Turn(Turn):
         live = [pod for pod in pods if not pod.is_going]
         new = [pod for pod in live if pod.revision == present.pods]
         # Of nodes that take no new pods, the server does not tell which of them have a new one: any of them may.
-        counted = primary.updated + primary.misplaced
+        wrong = len(miscounted(primary, present.pods, pods))
+        counted = primary.updated - wrong + primary.misplaced
         # As long as the server has not counted the new pods that are seen, it has not counted which of them are available either.
         # Where it counts more than are seen (a label may have been changed), none is deleted either.
-        if len(new) > counted or primary.updated > sum(pod.revision == present.pods for pod in pods):
+        if len(new) > counted or primary.updated - wrong > sum(pod.revision == present.pods for pod in pods):
             return self.progress()
         goal = min(primary.replicas, self.request.pause_at.of(primary.replicas, round_up=True))
         ready = sum(pod.is_ready for pod in live)
@@ -147,6 +148,19 @@ class _Turn(Turn):
         is_counted = primary.available + primary.misplaced >= min(ready, size)  # the pod of a node that is gone stays for a while
         is_there = sum(pod.is_ready for pod in new) >= goal and counted >= goal and is_counted
         return self.end_at(record, len(new), size) if is_there else self._waits_for(late)
+
+    def _replace_miscounted(self, record: Rollout) -> Decision | None:
+        """Delete a pod that the server takes for a new one, which none but a deletion replaces; None without such a pod.
+
+        One more may be missing than the strategy says where that is a surge: beside such a pod, the server makes no other.
+        """
+        # | yes | updating, rolling back | a pod that counts as new has another revision | delete it, if one more may be missing |
+        pods, primary = self.seen.miscounted, self.primary
+        unavailable = primary.replicas - primary.available + sum(pod.is_going for pod in pods)
+        may_lack = unavailable < max(1, bounds(self.request, self.seen, primary)[1])
+        left = [pod for pod in pods if not pod.is_going]
+        first = min(left, key=lambda pod: (pod.is_ready is not may_lack, pod.node, pod.name), default=None)
+        return self._delete(first, may_lack, record) or (self.progress() if pods else None)
 
     def _waits_for(self, late: list[DaemonPod]) -> Wait:
         """Named is what should have gone by now: its node may not work any more, and then it never goes by itself."""

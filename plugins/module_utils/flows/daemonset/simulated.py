@@ -35,6 +35,8 @@ class Pod(t.NamedTuple):
     node: str
     revision: str
     ready: bool
+    #: The number of its template (the deprecated label), where the DaemonSet has one.
+    generation: str = ""
 
 
 class SimulatedDaemonSets(Model):
@@ -72,12 +74,13 @@ class SimulatedDaemonSets(Model):
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         return [item for uid in uids for item in self._kept(uid)]
 
-    def all_pods(self, controller: Controller) -> list[Json] | None:
+    def all_pods(self, controller: Controller, but_of: str = "") -> list[Json] | None:
         owners = [controller.reference]
         return [{"metadata": {"name": pod.name, "uid": pod.uid, "resourceVersion": str(pod.ready),
-                              "labels": {marks.POD_REVISION: pod.revision}, "ownerReferences": owners},
+                              "labels": {marks.POD_REVISION: pod.revision, marks.POD_GENERATION: pod.generation},
+                              "ownerReferences": owners},
                  "spec": {"nodeName": pod.node}, "status": {"conditions": [{"type": "Ready", "status": str(pod.ready)}]}}
-                for pod in self.pods(controller.name)]
+                for pod in self.pods(controller.name) if pod.revision != but_of]
 
     def nodes(self, selector: str) -> frozenset[str]:
         return self._look_up_nodes(selector)
@@ -99,7 +102,7 @@ class SimulatedDaemonSets(Model):
         if item is None or not isinstance(write, Patch):
             return False
         if changed := written(item, write):
-            self.items[write.name] = changed
+            self.items[write.name] = _numbered(changed, changed["spec"]["template"] != item["spec"]["template"])
         return changed is not None
 
     def _delete_pod(self, write: Delete) -> bool:
@@ -153,7 +156,7 @@ class SimulatedDaemonSets(Model):
                 self._pods[name] = self._as_counted(it)
             else:
                 own = (DaemonPod.from_api(item) for item in found if marks.owner_uid(item) == it.uid)
-                self._pods[name] = tuple(Pod(pod.name, pod.uid, pod.node, pod.revision, pod.is_ready) for pod in own
+                self._pods[name] = tuple(Pod(pod.name, pod.uid, pod.node, pod.revision, pod.is_ready, pod.generation) for pod in own
                                          if not pod.is_going)
             self._late |= {Move("ready", pod.name) for pod in self._pods[name] if not pod.ready}
             there = dict.fromkeys(pod.node for pod in self._pods[name])
@@ -199,7 +202,7 @@ class SimulatedDaemonSets(Model):
         status = {"observedGeneration": it.generation, "desiredNumberScheduled": len(nodes), "currentNumberScheduled": len(oldest),
                   "numberReady": ready, "numberAvailable": ready,
                   "numberMisscheduled": len({pod.node for pod in pods} - set(nodes)),
-                  "updatedNumberScheduled": sum(pod.revision == _label(present) for pod in oldest.values())}
+                  "updatedNumberScheduled": sum(_is_updated(it, pod, _label(present)) for pod in oldest.values())}
         before = item.get("status") or {}
         is_same = all(before.get(field, 0) == value for field, value in status.items())
         return pods, before if is_same else {**before, **status}, revisions
@@ -209,12 +212,13 @@ def _turn(it: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], present:
     """The pods after one change: nodes without one get one first, then old pods go, or get a new one beside them."""
     there = {pod.node for pod in pods}
     empty = next((node for node in nodes if node not in there), None)
+    made = Pod(name, f"uid of {name}", "", present, ready=False, generation=marks.template_generation(it.annotations))
     if empty is not None:
-        return (*pods, Pod(name, f"uid of {name}", empty, present, ready=False))
+        return (*pods, made._replace(node=empty))
     if not it.is_replaced_by_server:
         return _without_second(pods)
     numbers = it.numbers
-    old, new = ([pod for pod in pods if (pod.revision == present) is is_new] for is_new in (False, True))
+    old, new = ([pod for pod in pods if _is_updated(it, pod, present) is is_new] for is_new in (False, True))
     by_node = {pod.node: pod for pod in new}
     surge = Size.from_api(numbers["maxSurge"]).of(len(nodes), round_up=True)
     going = next((pod for pod in old if not pod.ready and (surge == 0 or pod.node in by_node)), None)
@@ -223,10 +227,26 @@ def _turn(it: DaemonSet, pods: tuple[Pod, ...], nodes: tuple[str, ...], present:
         beside = sum(pod.node in by_node for pod in old)
         alone = next((pod for pod in old if pod.node not in by_node and (beside < surge or not pod.ready)), None)
         if going is None and alone is not None:
-            return (*pods, Pod(name, f"uid of {name}", alone.node, present, ready=False))
+            return (*pods, made._replace(node=alone.node))
     elif going is None and len(nodes) - sum(pod.ready for pod in pods) < most_missing(numbers, len(nodes)):
         going = next(iter(old), None)
     return tuple(pod for pod in pods if pod is not going)
+
+
+def _is_updated(it: DaemonSet, pod: Pod, present: str) -> bool:
+    """Return whether the server counts a pod as one of the present template (IsPodUpdated)."""
+    generation = marks.template_generation(it.annotations)
+    return pod.revision == present or (generation != "" and pod.generation == generation)
+
+
+def _numbered(item: Json, is_changed: bool) -> Json:
+    """Return the object with the next number of its template where that has changed, and it has one."""
+    annotations = item["metadata"].get("annotations") or {}
+    number = marks.template_generation(annotations)
+    if not (number and is_changed):
+        return item
+    annotations = {**annotations, marks.TEMPLATE_GENERATION: str(int(number) + 1)}
+    return {**item, "metadata": {**item["metadata"], "annotations": annotations}}
 
 
 def _without_second(pods: tuple[Pod, ...]) -> tuple[Pod, ...]:

@@ -862,3 +862,70 @@ def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_ca
         decide(BACK, it)
 
     assert back is None and resume == refused.value.next_command.splitlines()[0]
+
+
+# Pods that the server only counts as new
+
+
+def created_again(it, image, strategy=STRATEGY):
+    """foo was deleted with --cascade=orphan and is created again with that image: the numbers of its templates begin anew."""
+    item = it.items["foo"]
+    annotations = {marks.TEMPLATE_GENERATION: "1"}
+    it.items["foo"] = {**item, "metadata": {**item["metadata"], "annotations": annotations, "generation": 1},
+                       "spec": {**item["spec"], "template": template(image), "updateStrategy": strategy}, "status": {}}
+    it._pods["foo"] = tuple(pod._replace(generation="1") for pod in it.pods("foo"))
+    it.settle()
+
+
+@pytest.mark.parametrize("strategy", [STRATEGY, SURGE, ON_DELETE], ids=["usual", "a surge", "OnDelete"])
+@pytest.mark.parametrize("image, wish", [
+    ("myimage:v2", UPDATE), ("myimage:v1", BACK), ("myimage:v2", asked(image="myimage:v2", pause_at="4", max_unavailable="1"))],
+    ids=["update", "back", "pause"])
+def test_pods_that_the_server_only_counts_as_new_are_replaced(image, wish, strategy):
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="2"), it)
+    created_again(it, image, strategy)
+    assert primary(it).updated == 4 and sorted(versions(it)) == ["v1", "v1", "v2", "v2"]
+
+    actions = go(wish, it)
+
+    assert actions == ["update", "delete", "delete", "annotate"]
+    assert versions(it) == [image.removeprefix("myimage:")] * 4 and strategy_of(it)["type"] == (
+        "OnDelete" if wish.pause_at else strategy["type"])
+
+
+def test_a_rollback_that_has_ended_says_so_only_where_the_pods_have_the_template():
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="2"), it)
+    go(BACK, it)
+    last = record(it)
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="2"), it)
+    created_again(it, "myimage:v1")
+    it.items["foo"]["metadata"]["annotations"][marks.LAST_ROLLOUT] = json.dumps(last)
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 4 and "already rolled back" in decide(BACK, it).message
+
+
+def test_as_many_pods_that_only_count_as_new_are_missing_as_may_be():
+    it = cluster(4)
+    created_again(it, "myimage:v2")
+    flow, memory = choose(UPDATE), Memory(now=NOW, has_begun=True)
+    deleted = 0
+    for _turn in range(6):
+        memory.seen = flow.observe(UPDATE, it, memory)
+        decision = flow.plan(UPDATE, memory.seen)
+        if isinstance(decision, Step):
+            assert it.write(decision.write)
+            flow.note(decision.write, memory)
+            deleted += decision.action == "delete"
+    assert deleted == 1 and isinstance(decision, Wait)
+    go(UPDATE, it)
+    assert versions(it) == ["v2"] * 4
+
+
+def test_where_pods_may_not_be_listed_the_status_is_believed():
+    it = cluster(4)
+    created_again(it, "myimage:v2")
+    it.all_pods = lambda controller, but_of="": None
+    assert "already has the wanted template" in decide(UPDATE, it).message

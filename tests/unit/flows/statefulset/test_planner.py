@@ -809,3 +809,21 @@ def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_ca
 
     assert back is None and resume
     assert refused.value.next_command.splitlines()[1] == "or:"
+
+
+def test_one_that_was_created_again_is_rolled_back_only_where_all_pods_have_the_template():
+    """After --cascade=orphan, the status of the new one knows no revision of before; the pods' labels do."""
+    it = cluster(4)
+    go(asked(image="myimage:v2", pause_at="2"), it)
+    go(BACK, it)
+    last = record(it)
+    go(asked(image="myimage:v2", pause_at="2"), it)
+    set_by_somebody(it, "/spec/template", template())
+    set_by_somebody(it, "/spec/updateStrategy", STRATEGY)
+    it.items["foo"] = {**it.items["foo"], "status": {}}
+    annotated(it, json.dumps(last))
+    it.make(next(move for move in it.moves() if move.verb == "sync"))
+    assert primary(it).updated < 4
+
+    assert go(BACK, it) == ["update", "annotate"]
+    assert versions(it) == ["v1"] * 4 and "already rolled back" in decide(BACK, it).message

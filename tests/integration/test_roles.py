@@ -62,6 +62,16 @@ def test_staged_update_with_a_check_at_each_stage(namespace, playbooks, shop):
     assert "changed=0" in playbooks.bump(after_tasks="") and shop.asked == NEVER_ASKED
 
 
+def test_stages_run_in_order_without_checks(namespace, playbooks):
+    namespace.make_primary(4)
+    playbooks.environment["PYTHONHASHSEED"] = "2"  # of a set of these stages, 50% is not the second
+
+    playbooks.bump(stages=["25%", "50%", "75%", "100%"], verify_tasks="")
+
+    assert [each["stage"] for each in playbooks.told["stages"]] == ["25%", "50%", "75%", "100%"]
+    assert [(each["rollout"]["next"] or {}).get("replicas") for each in playbooks.told["results"]] == [1, 2, 3, None]
+
+
 @pytest.mark.parametrize("stage, at_that_stage", [("50%", (5, 5)), ("100%", (0, 10))])
 def test_a_failing_check_rolls_back_and_is_named(namespace, playbooks, shop, stage, at_that_stage):
     before = namespace.make_primary(REPLICAS)

@@ -13,7 +13,8 @@ results of the stages before do.
 | in progress | rolls it back |
 | failed without a change of its own, in progress since an earlier stage | rolls it back |
 | failed without a change of its own, and leads to something else | leaves it: another client's |
-| failed after a change: the module has tried to roll it back | names it, unless it is rolled back |
+| failed after a change, not rolled back by the module (`on_failure`) | names it |
+| failed after a change, rolled back by the module | leaves it |
 | complete, changed by this run | names it: it stays updated |
 | complete, not changed by this run | leaves it |
 | only skipped | leaves it |
@@ -71,7 +72,7 @@ class Begun:
 
     @property
     def left(self) -> dict[str, Json]:
-        """Return the results of the controllers that the module could not roll back itself."""
+        """Return the results of the controllers that failed after a change and are not rolled back."""
         return {name: result for name, result in self.latest.items()
                 if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
 
@@ -132,7 +133,7 @@ def what_is_left(begun: Begun, rollback: list[Json]) -> list[str]:
     for name, result in failed.items():
         failure = mapping(result, "failure")
         why = ": ".join(filter(None, (text(failure, "what"), "; ".join(text(failure, "why").splitlines()))))
-        lines.append(f"{name} could not be rolled back: {why or text(result, 'msg')}.".replace("..", "."))
+        lines.append(f"{name} is not rolled back: {why or text(result, 'msg')}.".replace("..", "."))
         lines += [f"Next: {line.strip()}" for line in text(failure, "next_command").splitlines()[:1]]
     by_images: dict[str, list[str]] = {}
     for name in begun.updated:

@@ -421,7 +421,7 @@ def test_after_a_failure_each_of_many_controllers_is_rolled_back_or_named(namesp
 
     assert namespace.rcs() == ["fox", "fum"] and images(namespace) == {name: {"myimage:v1"} for name in names[1:]}
     assert playbooks.told["outcome"] == "failed" and "\nRolled back: fox, fum.\n" in playbooks.told["message"]
-    assert "foo could not be rolled back: there is no such ReplicationController" in " ".join(error_of(output).split())
+    assert "foo is not rolled back: there is no such ReplicationController" in " ".join(error_of(output).split())
 
 
 def test_the_artifacts_of_many_controllers_undo_what_the_job_has_changed(namespace, playbooks):

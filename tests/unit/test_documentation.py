@@ -68,6 +68,16 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
     assert told == row.findall(planner.partition("\n# A DeploymentConfig\n")[2]) + row.findall(back) and len(told) > 20
 
 
+@pytest.mark.parametrize("decision, page", [
+    ("plugins/plugin_utils/batches.py", "docs/many-clusters.md"), ("plugins/plugin_utils/begun.py", "roles/image_bump/README.md"),
+])
+def test_the_rows_of_a_decision_of_the_roles_are_the_documented_table(decision, page):
+    rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+                        for path in (decision, page))
+
+    assert len(rows) >= 5 and "\n".join(rows) in "\n".join(documented)
+
+
 def lines_of(table):
     """The cells of each row of a table of a page, but for its head."""
     return [[cell.strip() for cell in line.split(" | ")] for line in table.splitlines() if line.startswith("| ")][1:]

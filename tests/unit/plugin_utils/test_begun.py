@@ -79,7 +79,7 @@ def test_those_that_a_later_stage_did_not_begin_are_rolled_back_and_the_one_that
     assert Begun(stages, []).to_roll_back == ["a", "b", "c"]
     outcome, message = named(stages, {"changed": True, "failed": True, "msg": "1 of 3", "results": [LOST, *back]})
     assert outcome == "failed" and "Rolled back: b, c.\n" in message
-    assert message.endswith("a could not be rolled back: the new pods cannot become available: no such image.\nNext: ansible ...")
+    assert message.endswith("a is not rolled back: the new pods cannot become available: no such image.\nNext: ansible ...")
 
     outcome, message = named([*stages[:3], TURNED, *stages[4:]], {"changed": True, "msg": "2 of 2", "results": back})
     assert outcome == "rolled_back" and message.endswith("Rolled back: 2 of 2.")
@@ -97,7 +97,7 @@ def test_those_that_are_updated_are_named_with_what_to_type():
 
 
 def test_one_that_the_module_could_not_roll_back_is_named():
-    assert "a could not be rolled back: " in named([PAUSED, STUCK])[1]
+    assert "a is not rolled back: " in named([PAUSED, STUCK])[1]
 
 
 def test_a_fleet_whose_only_begun_controllers_the_module_has_rolled_back_is_rolled_back():

@@ -21,13 +21,14 @@ from .cluster.logs import Logs
 from .explain import permissions, report
 from .explain.measured import Subject
 from .flows import refusals
-from .flows.choice import choose
+from .flows.choice import choose, migrations
 from .flows.flow import Flow, Standing
 from .model import analysis as analyses
 from .model import options, queries
 from .model.errors import NoSuchController, RolloutError
 from .model.fields import Json, each_text, visible
-from .model.kinds import ROLLED
+from .model.kinds import ROLLED, Kind
+from .model.label_selectors import matches
 from .model.marks import owner_uid
 from .model.observed import Controller
 from .model.options import request_from
@@ -37,6 +38,9 @@ from .model.verdicts import Reading
 from .run import analyst, driver, fleet
 from .run.caller import Caller
 from .run.clock import Clock
+
+if t.TYPE_CHECKING:
+    from .flows.migration.halfway import Halfway
 
 #: The options of the modules rolling_update, rolling_update_info and rollout_analysis.
 UPDATE_OPTIONS: Json = connection.ARGUMENT_SPEC | options.ARGUMENT_SPEC
@@ -241,11 +245,13 @@ def _gateway(params: Json, wish: Request, flow: Flow, watches_pods: bool = True)
 
 def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Json) -> list[Json]:
     """The rollouts of the controllers that are named, of those that have these labels, or of all."""
-    controllers = gateway.controllers()
+    controllers, halfway = gateway.controllers(), _halfway(wish, gateway)
     shown = [params["name"]] if params["name"] else params.get("names")
     if not shown:
         there = gateway.names(params["label_selectors"]) if params.get("label_selectors") else controllers
         shown = [name for name, it in controllers.items() if name in there and not (it.owner and it.kind.is_made_by_others)]
+        shown += [name for name, migration in halfway.items() if name not in controllers and wish.kind is migration.request.kind
+                  and matches(params.get("label_selectors") or (), migration.labels)]
     names = sorted({_primary(controllers, each) for each in shown})
     kept = _kept(flow, wish, gateway, controllers.get(names[0]) if params["name"] and names else None)
     rollouts = []
@@ -253,13 +259,34 @@ def _rollouts(flow: Flow, wish: Request, gateway: KubernetesGateway, params: Jso
         request = dataclasses.replace(wish, name=each)
         it = controllers.get(each)
         seen = flow.find(request, gateway, kept.get(it.uid, []) if it else None)
-        if seen.primary or seen.successor:
+        migration = halfway.get(each)
+        if seen.primary or seen.successor or migration:
             standing = flow.standing(request, seen)
             resume, rollback = flow.commands(request, seen)
+            if migration:
+                standing = migration.standing(standing, _replica_set(migration, gateway))
+                resume, rollback = migration.commands(seen.primary)
+            kind = migration.request.kind if migration and each not in controllers else wish.kind
             pods = {"pods": _pods(gateway, standing)} if params.get("pods") else {}
-            rollouts.append({"name": each, "kind": str(wish.kind), **report.rollout(standing), "resume_command": resume,
+            rollouts.append({"name": each, "kind": str(kind), **report.rollout(standing), "resume_command": resume,
                              "rollback_command": rollback, "history": report.history(seen.history), **pods})
     return rollouts
+
+
+def _halfway(wish: Request, gateway: KubernetesGateway) -> dict[str, Halfway]:
+    """Return the migrations in progress by the name of what they are migrating, and of their objects of the kind of the task."""
+    if not wish.kind.takes_part_in_migrations:
+        return {}
+    there = migrations(gateway.migrations() or (), wish)
+    return {it.request.name: it for it in there} | {it.names[wish.kind]: it for it in there if wish.kind in it.names}
+
+
+def _replica_set(migration: Halfway, gateway: KubernetesGateway) -> Controller | None:
+    """Return the ReplicaSet that the pods of a migration go to, where the task may see it."""
+    with contextlib.suppress(RolloutError):
+        if found := gateway.find(Kind.REPLICA_SET, migration.names[Kind.REPLICA_SET]):
+            return Controller.from_api(found, Kind.REPLICA_SET)
+    return None
 
 
 def _primary(controllers: t.Mapping[str, Controller], name: str) -> str:

@@ -92,7 +92,8 @@ rollouts:
       description: Kind of the controller.
       type: str
     phase:
-      description: V(complete) if no update is in progress; V(taking_over) during the handover.
+      description: V(complete) if no update is in progress; V(taking_over) during the handover. A migration in progress is
+        V(progressing).
       type: str
       choices: [complete, progressing, paused, taking_over]
     direction:
@@ -121,7 +122,7 @@ rollouts:
           type: dict
     next:
       description: The successor, which owns the new pods; V(null) if no update is in progress. For a Deployment, its new
-        ReplicaSet.
+        ReplicaSet. For a migration, the ReplicaSet that gets the pods.
       type: dict
       contains: *numbers
     desired:

@@ -8,8 +8,10 @@ from __future__ import annotations
 import pytest
 from namespace import Killed, after_write, deletes, dies, eventually, hands_over, manifest, owner, role, uids
 
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.label_selectors import matches
 
 #: Far more than the writes of a migration.
 NEVER = 100
@@ -116,6 +118,37 @@ def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
         allowed.remove(allowed.pods()[0]["metadata"]["name"], "pods")
         migrate(allowed)
     assert is_migrated(allowed) and len(allowed.pods()) == 2 and len(observer.new) == 1
+
+
+SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=bar", "app=bar", "absent", "app notin (foo)", "!app"]
+
+
+@pytest.mark.parametrize("which", [hands_over, deletes], ids=["half of the pods handed over", "the controller deleted"])
+def test_one_that_was_killed_is_shown_in_progress_and_finished_by_its_labels(allowed, which):
+    allowed.make_primary(2, labels={"app": "foo", "team": "a"})
+    before = uids(allowed.pods())
+    with pytest.raises(Killed):
+        migrate(allowed, kill=dies(1, True, which))
+    replica_set = allowed.sets()[0]["metadata"]["name"]
+
+    params = {"kubeconfig": allowed.kubeconfig, "namespace": allowed.name, "name": None}
+    for asked in ({"name": "foo"}, {"kind": "ReplicationController"}, {"label_selectors": ["team in (a,b)"]}, {"names": ["foo"]}):
+        (told,) = task.info({**params, **asked})["rollouts"]
+        assert (told["name"], told["phase"], told["next"]["name"]) == ("foo", "progressing", replica_set)
+        assert "state=migrated" in told["resume_command"] and told["rollback_command"] is None
+    assert task.info({**params, "label_selectors": ["team=b"]})["rollouts"] == []
+
+    result = task.update({**params, "label_selectors": ["team=a"], "state": "migrated", "to_kind": "Deployment"})
+    assert [(each["name"], each["changed"]) for each in result["results"]] == [("foo", True)]
+    assert is_migrated(allowed) and uids(allowed.pods()) == before
+    (told,) = task.info({**params, "name": "foo"})["rollouts"]
+    assert (told["kind"], told["phase"]) == ("Deployment", "complete")
+
+
+def test_label_selectors_choose_what_the_api_server_chooses(namespace):
+    labels = namespace.make_primary(0)["metadata"]["labels"]
+    for selector in SELECTORS:
+        assert bool(namespace.gateway().names([selector])) == matches([selector], labels), selector
 
 
 def deletes_primary(policy):

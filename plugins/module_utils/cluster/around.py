@@ -60,6 +60,14 @@ class Around:
             self._refuse_unless_well(refused)
             return None
 
+    def migrations(self) -> list[Json] | None:
+        """As said there. Raises RolloutError."""
+        try:
+            return self._http.pages(self.collection("controllerrevisions"), {"labelSelector": marks.MIGRATION})[0]
+        except Refused as refused:
+            self._refuse_unless_well(refused)
+            return None
+
     def nodes(self, selector: str) -> frozenset[str]:
         """As said there. Raises RolloutError."""
         try:

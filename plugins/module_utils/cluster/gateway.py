@@ -113,6 +113,9 @@ class Alone:
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         return None
 
+    def migrations(self) -> list[Json] | None:
+        return []
+
     def record(self, event: Json) -> bool:
         return True
 

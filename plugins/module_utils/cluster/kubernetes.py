@@ -52,7 +52,7 @@ class KubernetesGateway:
         self._around = around = Around(self.http, namespace, self.kind)
         self.find, self.objects, self.revisions, self.nodes = around.find, around.objects, around.revisions, around.nodes
         self.rules, self.why_absent, self.others = around.rules, around.why_absent, around.others
-        self.tells_changes = around.tells_changes
+        self.tells_changes, self.migrations = around.tells_changes, around.migrations
         leases = KubernetesLeases(self.http, namespace)
         self.lease, self.put_lease, self.drop_lease, self.server_time = (
             leases.lease, leases.put_lease, leases.drop_lease, leases.server_time)

@@ -9,9 +9,15 @@ The other ways are not even read: Ansible compiles each file anew for each task,
 
 from __future__ import annotations
 
+import typing as t
+
+from ..model.fields import Json
 from ..model.kinds import Kind, State
 from ..model.request import Request
 from .flow import Flow
+
+if t.TYPE_CHECKING:
+    from .migration.halfway import Halfway
 
 
 def choose(request: Request) -> Flow:
@@ -35,3 +41,10 @@ def choose(request: Request) -> Flow:
     from .stepped.look import SteppedFlow
 
     return SteppedFlow(request.kind)
+
+
+def migrations(items: t.Iterable[Json], request: Request) -> list[Halfway]:
+    """Return the migrations in progress that these ControllerRevisions keep; request has the namespace and the connection."""
+    from .migration.halfway import halfway
+
+    return [it for it in (halfway(item, request) for item in items) if it]

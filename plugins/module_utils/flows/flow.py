@@ -46,6 +46,9 @@ class Cluster(t.Protocol):
     def find(self, kind: str, name: str) -> Json | None:
         """An object of any kind, as it is now."""
 
+    def migrations(self) -> list[Json] | None:
+        """The ControllerRevisions of migrations in progress; None where they may not be seen. Raises RolloutError."""
+
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         """All pods with those labels that have neither ended nor are about to, as they are now."""
 
@@ -316,6 +319,10 @@ class Flow(t.Protocol):
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """What the user should know before the first write."""
         return []
+
+    def begun(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
+        """Return the labels, by name, of controllers that an update in progress may have deleted itself."""
+        return {}
 
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         """Whose pods will get another controller: whether that is allowed, a dry run tells before the first write."""

@@ -113,6 +113,11 @@ class Kind(Word):
         return self is Kind.REPLICATION_CONTROLLER or self.may_only_be_migrated
 
     @property
+    def takes_part_in_migrations(self) -> bool:
+        """Whether a migration may be about to change, to create or to delete one of this kind."""
+        return not self.makes_pods_by_revisions
+
+    @property
     def may_only_be_migrated(self) -> bool:
         """Whether nothing else can be done with it here: the cluster's own tools roll it."""
         return self is Kind.DEPLOYMENT_CONFIG

@@ -48,6 +48,8 @@ LAST_ROLLOUT = "baton.kubernetes/last-rollout"
 RESTART = "baton.kubernetes/restart"
 #: Label on a ControllerRevision that keeps a template which a controller has had: that one's uid. Finds them.
 HISTORY = "baton.kubernetes/history-of"
+#: Label on the ControllerRevision of a migration in progress: the uid of the ReplicationController.
+MIGRATION = "baton.kubernetes/migration-of"
 #: Label that the server gives the pods of a Deployment, by their template.
 HASH_LABEL = "pod-template-hash"
 #: Label that the server gives the pods of a StatefulSet, and of a DaemonSet: which ControllerRevision has their template. With the

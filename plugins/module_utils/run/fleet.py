@@ -26,6 +26,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.identity import digest
 from ..model.kinds import Kind
+from ..model.label_selectors import matches
 from ..model.observed import Controller
 from ..model.options import CONCURRENCY, MAX_FAILURES, request_from, size
 from ..model.request import Request
@@ -106,7 +107,8 @@ class Fleet:
     def requests(self, params: Json, groups: Groups) -> list[Request]:
         """One request for each controller, in the order in which they are begun. Raises RolloutError."""
         requests = [request_from({**params, "names": None, "kind": kind, "name": name})
-                    for kind in self.kinds for name in self.names or self._chosen(groups[kind].gateway)]
+                    for kind in self.kinds for name in self.names or (*self._chosen(groups[kind].gateway),
+                                                                      *self._gone(params, kind, groups[kind]))]
         if not requests:
             raise RolloutError(f"no {' or '.join(self.kinds)} matches {','.join(self.label_selectors)}",
                                where=f"namespace {params.get('namespace') or Request.namespace}")
@@ -126,6 +128,12 @@ class Fleet:
         outside = controllers.keys() - set(chosen)
         return list(dict.fromkeys(name if primary in outside else primary for name, primary in stand_for.items()))
 
+    def _gone(self, params: Json, kind: Kind, group: Group) -> list[str]:
+        """Return the names of those that an update has deleted before it was interrupted, and that had the labels."""
+        begun = group.flow.begun(request_from({**params, "names": None, "kind": kind, "name": "any"}), group.gateway)
+        existing = group.gateway.controllers()
+        return sorted(name for name, labels in begun.items() if name not in existing and matches(self.label_selectors, labels))
+
     def _place(self, controller: Controller | None) -> tuple[float, str]:
         """Numbers by their value, then texts, then those that have none."""
         text = controller.annotations.get(self.order_annotation or "", "") if controller else ""
@@ -137,10 +145,13 @@ class Fleet:
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Why a controller that its labels have chosen is not meant, or "".
 
-        An image is for those that run another one of its repository; a rollback for those that an update is in progress of.
+        An image is for those that run another one of its repository; a rollback for those that an update is in progress of. What
+        belongs to another object is updated with that.
         """
         if self.names or controller is None:
             return ""
+        if controller.owner and controller.kind.is_made_by_others:
+            return f"it belongs to {controller.owner}"
         if is_idle:
             return "no update is in progress"
         image = request.images.get("")

@@ -9,12 +9,14 @@ import collections
 
 import clusters
 import pytest
-from builders import SUCCESSOR, new, old, rc
+from builders import SUCCESSOR, new, old, rc, rs
+from migrations import ALL, MIGRATE, MigrationGateway, World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks, options
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
@@ -125,6 +127,35 @@ def test_what_labels_choose_is_taken_by_name_and_a_next_one_stands_for_the_one_i
 def test_chosen_by_labels_none_stands_for_one_that_was_not(items, chosen, expected):
     """Whoever may annotate one of them would have the task roll a controller outside of the labels."""
     assert order(Cluster(*items, chosen=chosen), label_selectors=["app"]) == expected
+
+
+@pytest.mark.parametrize("number", range(len(ALL)))
+@pytest.mark.parametrize("selector, expected", [("app=foo", ["foo"]), ("app=bar", None)])
+def test_a_migration_that_was_killed_after_any_of_its_writes_is_found_by_labels(number, selector, expected):
+    """The ReplicationController that has the labels may be gone, and nothing else be there that has them."""
+    world = World()
+    world.go(number)
+    task = {"image": None, "label_selectors": [selector], "state": "migrated", "to_kind": "Deployment"}
+    many, kind = fleet.Fleet.from_params(params(**task)), Kind.REPLICATION_CONTROLLER
+    flow = choose(MIGRATE)
+    there = {kind: fleet.Group(flow, MigrationGateway(world.cluster, kind, flow.watches))}
+    if expected is None:
+        with pytest.raises(RolloutError, match="no ReplicationController matches app=bar"):
+            many.requests(params(**task), there)
+        return
+    (request,) = many.requests(params(**task), there)
+    assert request.name == "foo" and many.why_skipped(request, there[kind].gateway.controllers().get("foo"), False) == ""
+    assert world.go(request=request) == ALL[number:]
+
+
+def test_the_replica_set_of_a_deployment_is_skipped_and_the_reason_is_shown():
+    task = params(image="myimage:v2", label_selectors=["app=foo"], kinds=["ReplicaSet"])
+    many = fleet.Fleet.from_params(task)
+    owner = {"kind": "Deployment", "name": "web", "uid": "d", "controller": True}
+    owned, own = (Controller.from_api(rs(ownerReferences=owners), Kind.REPLICA_SET) for owners in ([owner], []))
+    request = options.request_from({**task, "name": "foo", "kind": "ReplicaSet"})
+    assert many.why_skipped(request, owned, False) == "it belongs to Deployment/web"
+    assert many.why_skipped(request, own, False) == ""
 
 
 def test_an_annotation_orders_numbers_then_texts_then_the_others():

@@ -49,13 +49,13 @@ class MigrationObserved(Observed):
 
     @property
     def in_progress(self) -> bool:
-        return super().in_progress or bool(self.config and (self.config.is_held or self.kept))
+        return super().in_progress or bool(self.kept or (self.config and self.config.is_held))
 
 
 def find(request: Request, cluster: Cluster) -> MigrationObserved:
     """Look it up. Raises RolloutError."""
     revision = cluster.find(REVISION, kept_name(request))
-    kept = _read(request, revision) if revision else None
+    kept = readable(request, revision) if revision else None
     controllers = cluster.controllers(Kind.REPLICATION_CONTROLLER)
     config = (t.cast("DeploymentConfig | None", cluster.controllers(request.kind).get(request.name))
               if request.kind is Kind.DEPLOYMENT_CONFIG else None)
@@ -78,8 +78,8 @@ def kept_name(request: Request) -> str:
     return identity.successor_name(request.name, "migration")
 
 
-def _read(request: Request, revision: Json) -> Kept:
-    """What a ControllerRevision of that name keeps: whoever may create one may have written it. Raises RolloutError.
+def readable(request: Request, revision: Json) -> Kept:
+    """Return what a ControllerRevision of that name keeps: whoever may create one may have written it. Raises RolloutError.
 
     It says what the controller was, and as long as that one is there, it says so itself (planner). A name, and the label of pods,
     are made of the hash: so it has to be the one of the template that is kept.

@@ -65,14 +65,17 @@ class MigrationFlow(Flow):
             return Standing(None)
         goal = it.replicas if it.original is None else it.original
         surge, unavailable = budgets.surge_and_unavailable(request, (), goal)
-        return Standing(dataclasses.replace(it, name=request.name), old=Side.of(it), goal=goal, surge=surge,
+        phase, direction = ("progressing", "forward") if there.in_progress else ("complete", None)
+        return Standing(dataclasses.replace(it, name=request.name), phase=phase, direction=direction, old=Side.of(it), goal=goal,
+                        surge=surge,
                         unavailable=unavailable, before=it.images, after=it.images, template=it.template, grows=it,
                         progress=it.available, is_past_return=there.kept is not None and there.controller is None)
 
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
         if not seen.in_progress:
             return None, None
-        return request.command(State.MIGRATED), request.command(State.ROLLED_BACK)
+        may_go_back = request.kind is Kind.DEPLOYMENT_CONFIG and not self.standing(request, seen).is_past_return
+        return request.command(State.MIGRATED), request.command(State.ROLLED_BACK) if may_go_back else None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         """What of a DeploymentConfig is lost, and what becomes of an autoscaler."""
@@ -92,6 +95,12 @@ class MigrationFlow(Flow):
 
         configs = real.items(Kind.DEPLOYMENT_CONFIG) if Kind.DEPLOYMENT_CONFIG in self.watches else None
         return SimulatedMigration(real.items(Kind.REPLICATION_CONTROLLER), real.find, real.live_pods, configs)
+
+    def begun(self, request: Request, cluster: Cluster) -> t.Mapping[str, Json]:
+        from .halfway import halfway
+
+        there = (halfway(item, request) for item in cluster.migrations() or ())
+        return {it.request.name: it.labels for it in there if it and it.request.kind is request.kind}
 
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         there = t.cast(MigrationObserved, seen)

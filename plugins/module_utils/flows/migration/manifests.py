@@ -43,7 +43,7 @@ def kept_of(request: Request, primary: Controller, config: DeploymentConfig | No
     manifest = {"apiVersion": "v1", "kind": str(primary.kind), "metadata": metadata, "spec": spec}
     return {
         "apiVersion": "apps/v1", "kind": REVISION,
-        "metadata": {"name": kept_name(request), "namespace": request.namespace},
+        "metadata": {"name": kept_name(request), "namespace": request.namespace, "labels": {marks.MIGRATION: primary.uid}},
         "revision": 1, "data": {"hash": hash_of(request, primary), "uid": primary.uid, "manifest": manifest},
     }
 

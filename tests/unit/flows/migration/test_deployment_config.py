@@ -10,79 +10,20 @@ import json
 import re
 
 import pytest
-from builders import grow_stale, past_waits, plan, rc
+from builders import grow_stale, past_waits, rc
+from migrations import ALL_OF_CONFIG as ALL
+from migrations import BACK, UID, config, rollout
+from migrations import MIGRATE_CONFIG as MIGRATE
+from migrations import ConfigWorld as World
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import gitops
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import find
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done, Step, Wait
-
-MIGRATE = request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated", "to_kind": "Deployment"})
-BACK = dataclasses.replace(MIGRATE, state=State.ROLLED_BACK)
-THERE = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
-         "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment"]
-ALL = ["pace DeploymentConfig", *THERE, "delete DeploymentConfig", "delete ControllerRevision"]
-UID = "uid of the config"
-
-
-def config(latest=1, annotations=None, metadata=None, **spec):
-    template = rc()["spec"]["template"]
-    return {"kind": "DeploymentConfig",
-            "metadata": {"name": "foo", "uid": UID, "resourceVersion": "7", "generation": 1, "labels": {"app": "foo"},
-                         "annotations": annotations or {}, **(metadata or {})},
-            "spec": {"replicas": 2, "selector": {"app": "foo"}, "template": template, "triggers": [{"type": "ConfigChange"}],
-                     "strategy": {"type": "Rolling"}, **spec},
-            "status": {"latestVersion": latest, "observedGeneration": 1}}
-
-
-def rollout(number=1, replicas=2, phase="Complete", **more):
-    name = f"foo-{number}"
-    item = rc(name, replicas, **{"annotations": {marks.ROLLOUT_PHASE: phase}, "ownerReferences": [
-        {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}], **more})
-    labels = {"app": "foo", "deploymentconfig": "foo", "deployment": name}
-    item["spec"]["selector"] = labels
-    item["spec"]["template"]["metadata"] = {"labels": labels, "annotations": {
-        "note": "x", marks.ROLLOUT_OF: "foo", marks.ROLLOUT_NAME: name, marks.ROLLOUT_NUMBER: str(number)}}
-    return item
-
-
-class World:
-    def __init__(self, item=None, *rollouts, found=lambda kind, name: None):
-        rollouts = rollouts or (rollout(),)
-        labels = rollouts[0]["spec"]["selector"]
-        pods = tuple(Pod(name, f"uid of {name}", labels, f"uid of {rollouts[0]['metadata']['name']}") for name in ("a", "b"))
-        self.cluster = SimulatedMigration(rollouts, found, lambda selector: pods, [config() if item is None else item])
-
-    def observe(self, request=MIGRATE):
-        return find(request, self.cluster)
-
-    def decide(self, request=MIGRATE):
-        return plan(request, self.observe(request))
-
-    def go(self, steps=100, request=MIGRATE):
-        done = []
-        while len(done) < steps and isinstance(decision := self.decide(request), Step):
-            assert self.cluster.write(decision.write)
-            done.append(f"{decision.action} {decision.write.kind}")
-            if decision.is_last:
-                break
-        return done
-
-    def becomes(self, kind, name="foo", **fields):
-        item = self.cluster._items[kind, name]
-        self.cluster._items[kind, name] = {**item, **{field: {**item[field], **value} for field, value in fields.items()}}
-
-    @property
-    def owners(self):
-        return {pod.owner for pod in self.cluster.live_pods({})}
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Done, Wait
 
 
 def test_all_steps_in_their_order():

@@ -9,60 +9,17 @@ import copy
 import dataclasses
 
 import pytest
-from builders import grow_stale, old, past_waits, plan, rc
+from builders import grow_stale, old, past_waits, rc
+from migrations import ALL, MIGRATE, World, after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import find
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Delete, Done, Step, Wait
 
-MIGRATE = request_from({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
 TAKE = dataclasses.replace(MIGRATE, releases_owner=True)
-ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
-       "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment", "delete ControllerRevision"]
-
-
-class World:
-    """foo with two pods, in memory."""
-
-    def __init__(self, *items, **objects):
-        pods = tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo") for name in ("foo-a", "foo-b"))
-        self.cluster = SimulatedMigration(items or [rc(replicas=2)], lambda kind, name: objects.get(kind), lambda selector: pods)
-
-    def decide(self, request=MIGRATE):
-        return plan(request, find(request, self.cluster))
-
-    def go(self, steps=100, request=MIGRATE):
-        """That many steps, or all; what they were."""
-        done = []
-        while len(done) < steps and isinstance(decision := self.decide(request), Step):
-            assert self.cluster.write(decision.write)
-            done.append(f"{decision.action} {decision.write.kind}")
-        return done
-
-    def find(self, kind, name="foo"):
-        return self.cluster.find(kind, name)
-
-    @property
-    def kept(self):
-        return self.find(REVISION, "foo-migration")["data"]
-
-    @property
-    def replica_set(self):
-        return self.find("ReplicaSet", f"foo-{self.kept['hash']}")
-
-    def becomes(self, item, **status):
-        """Something is there in the place of what was, or with another status."""
-        self.cluster._items[item["kind"], item["metadata"]["name"]] = {**item, "status": {**item.get("status", {}), **status}}
-
-    def pods(self, *owners, **labels):
-        self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner) for owner in owners)
 
 
 def test_all_steps_in_their_order():
@@ -100,13 +57,6 @@ def test_check_mode_ends_where_nobody_has_seen_the_last_write_yet(number):
     done = world.go(number)
     grow_stale(world.cluster._items)
     assert past_waits(world, 100) == ALL[number:], done
-
-
-def after(step):
-    """As it is after that step."""
-    world = World()
-    world.go(ALL.index(step) + 1)
-    return world
 
 
 def test_neither_can_make_a_pod_while_they_are_handed_over():

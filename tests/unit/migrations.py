@@ -1,0 +1,168 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Simulated migrations to a Deployment, of a ReplicationController and of a DeploymentConfig."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from builders import plan, rc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import find
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.simulated import SimulatedMigration
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import label_selectors, marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import REVISION, Step
+
+MIGRATE = request_from({"name": "foo", "state": "migrated", "to_kind": "Deployment"})
+MIGRATE_CONFIG = request_from({"name": "foo", "kind": "DeploymentConfig", "state": "migrated", "to_kind": "Deployment"})
+BACK = dataclasses.replace(MIGRATE_CONFIG, state=State.ROLLED_BACK)
+ALL = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
+       "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment", "delete ControllerRevision"]
+
+
+class World:
+    """foo with two pods, in memory."""
+
+    def __init__(self, *items, **objects):
+        pods = tuple(Pod(name, f"uid of {name}", {"app": "foo"}, "uid of foo") for name in ("foo-a", "foo-b"))
+        self.cluster = SimulatedMigration(items or [rc(replicas=2)], lambda kind, name: objects.get(kind), lambda selector: pods)
+
+    def decide(self, request=MIGRATE):
+        return plan(request, find(request, self.cluster))
+
+    def go(self, steps=100, request=MIGRATE):
+        """That many steps, or all; what they were."""
+        done = []
+        while len(done) < steps and isinstance(decision := self.decide(request), Step):
+            assert self.cluster.write(decision.write)
+            done.append(f"{decision.action} {decision.write.kind}")
+        return done
+
+    def find(self, kind, name="foo"):
+        return self.cluster.find(kind, name)
+
+    @property
+    def kept(self):
+        return self.find(REVISION, "foo-migration")["data"]
+
+    @property
+    def replica_set(self):
+        return self.find("ReplicaSet", f"foo-{self.kept['hash']}")
+
+    def becomes(self, item, **status):
+        """Something is there in the place of what was, or with another status."""
+        self.cluster._items[item["kind"], item["metadata"]["name"]] = {**item, "status": {**item.get("status", {}), **status}}
+
+    def pods(self, *owners, **labels):
+        self.cluster._pods = tuple(Pod(f"foo-{owner}", "u", {"app": "foo", **labels}, owner) for owner in owners)
+
+
+def after(step):
+    """As it is after that step."""
+    world = World()
+    world.go(ALL.index(step) + 1)
+    return world
+
+
+#: The steps of a DeploymentConfig.
+THERE = ["create ControllerRevision", "create ReplicaSet", "annotate ReplicationController", "hand over Pod",
+         "delete ReplicationController", "restore ReplicaSet", "create Deployment", "pace Deployment"]
+ALL_OF_CONFIG = ["pace DeploymentConfig", *THERE, "delete DeploymentConfig", "delete ControllerRevision"]
+UID = "uid of the config"
+
+
+def config(latest=1, annotations=None, metadata=None, **spec):
+    template = rc()["spec"]["template"]
+    return {"kind": "DeploymentConfig",
+            "metadata": {"name": "foo", "uid": UID, "resourceVersion": "7", "generation": 1, "labels": {"app": "foo"},
+                         "annotations": annotations or {}, **(metadata or {})},
+            "spec": {"replicas": 2, "selector": {"app": "foo"}, "template": template, "triggers": [{"type": "ConfigChange"}],
+                     "strategy": {"type": "Rolling"}, **spec},
+            "status": {"latestVersion": latest, "observedGeneration": 1}}
+
+
+def rollout(number=1, replicas=2, phase="Complete", **more):
+    name = f"foo-{number}"
+    item = rc(name, replicas, **{"annotations": {marks.ROLLOUT_PHASE: phase}, "ownerReferences": [
+        {"kind": "DeploymentConfig", "name": "foo", "uid": UID, "controller": True}], **more})
+    labels = {"app": "foo", "deploymentconfig": "foo", "deployment": name}
+    item["spec"]["selector"] = labels
+    item["spec"]["template"]["metadata"] = {"labels": labels, "annotations": {
+        "note": "x", marks.ROLLOUT_OF: "foo", marks.ROLLOUT_NAME: name, marks.ROLLOUT_NUMBER: str(number)}}
+    return item
+
+
+class ConfigWorld:
+    def __init__(self, item=None, *rollouts, found=lambda kind, name: None):
+        rollouts = rollouts or (rollout(),)
+        labels = rollouts[0]["spec"]["selector"]
+        pods = tuple(Pod(name, f"uid of {name}", labels, f"uid of {rollouts[0]['metadata']['name']}") for name in ("a", "b"))
+        self.cluster = SimulatedMigration(rollouts, found, lambda selector: pods, [config() if item is None else item])
+
+    def observe(self, request=MIGRATE_CONFIG):
+        return find(request, self.cluster)
+
+    def decide(self, request=MIGRATE_CONFIG):
+        return plan(request, self.observe(request))
+
+    def go(self, steps=100, request=MIGRATE_CONFIG):
+        done = []
+        while len(done) < steps and isinstance(decision := self.decide(request), Step):
+            assert self.cluster.write(decision.write)
+            done.append(f"{decision.action} {decision.write.kind}")
+            if decision.is_last:
+                break
+        return done
+
+    def becomes(self, kind, name="foo", **fields):
+        item = self.cluster._items[kind, name]
+        self.cluster._items[kind, name] = {**item, **{field: {**item[field], **value} for field, value in fields.items()}}
+
+    @property
+    def owners(self):
+        return {pod.owner for pod in self.cluster.live_pods({})}
+
+
+class MigrationGateway(Alone):
+    """What a task sees of a simulated migration."""
+
+    def __init__(self, cluster, kind, followed, may_see=True):
+        self.cluster, self.kind, self.followed, self.may_see = cluster, kind, followed, may_see
+
+    def controllers(self, kind=None):
+        kind = kind or self.kind
+        if kind in (Kind.DEPLOYMENT, Kind.REPLICA_SET):
+            return {name: parse(kind, item) for (each, name), item in self.cluster._items.items()
+                    if item and each == kind} if kind in self.followed else {}
+        return self.cluster.controllers(kind) if kind in self.followed else {}
+
+    def find(self, kind, name):
+        if not self.may_see:
+            raise RolloutError("not allowed")
+        return self.cluster.find(kind, name)
+
+    def names(self, selectors):
+        return [name for name, it in self.controllers().items() if label_selectors.matches(selectors, it.labels)]
+
+    def migrations(self):
+        items = (item for (kind, _name), item in self.cluster._items.items() if item and kind == REVISION)
+        return [item for item in items if marks.MIGRATION in item["metadata"]["labels"]] if self.may_see else None
+
+    def others(self, name):
+        return [kind for kind in Kind if kind is not self.kind and self.cluster._items.get((kind, name))]
+
+    def live_pods(self, selector):
+        return self.cluster.live_pods(selector)
+
+    def revisions(self, uids):
+        return []
+
+    def close(self):
+        """Nothing is open."""

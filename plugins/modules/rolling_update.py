@@ -199,7 +199,7 @@ options:
   max_surge:
     description:
       - How many replicas may exist above the current size during the update, as a number or as a percentage of that size (rounded
-        up).
+        up). Pods that are terminating do not count, unless O(pod_replacement_policy=TerminationComplete).
       - V(1) by default. A Deployment's own update strategy is used instead if neither this nor O(max_unavailable) is given; if one
         of them is, the strategy is restored after the update.
       - For a DaemonSet, that is so too, and V(0) is the default if O(max_unavailable) is given, because the API server takes only
@@ -216,6 +216,22 @@ options:
       - For a DaemonSet, percentages are rounded up, as its controller does, and the default is its own update strategy. Pods that
         are not available for other reasons count as well.
     type: str
+  pod_replacement_policy:
+    description:
+      - When a new pod may come in place of an old one.
+      - With V(TerminationStarted), as soon as the old one begins to terminate. If pods take long to terminate, there can be as many
+        terminating pods as new ones for that time.
+      - With V(TerminationComplete), once the old one has terminated. Terminating pods count towards the size and O(max_surge), so a
+        cluster at its quota has room for each new pod. The update ends once all old pods have terminated. Pods within their grace
+        period are waited for, even if that is longer than O(progress_deadline).
+      - For a ReplicationController and a ReplicaSet. Pods of a StatefulSet are always replaced when they have terminated, and so
+        are those of a DaemonSet without a surge; with a surge, V(TerminationComplete) is refused. For a Deployment it is refused
+        too, because the cluster takes the steps. Where the cluster has the feature gate C(DeploymentPodReplacementPolicy), set
+        C(spec.podReplacementPolicy) of the Deployment.
+      - V(TerminationComplete) needs list on pods.
+    type: str
+    choices: [TerminationStarted, TerminationComplete]
+    default: TerminationStarted
   min_ready_seconds:
     description:
       - Seconds for which a new pod must have been ready before it counts as available. By default, the value that the controller
@@ -230,7 +246,8 @@ options:
     default: 0
   progress_deadline:
     description:
-      - Seconds without progress after which the task fails. Progress is a step taken, or another pod that becomes available.
+      - Seconds without progress after which the task fails. Progress is a step taken, or another pod that becomes available, or,
+        with O(pod_replacement_policy=TerminationComplete), another pod that has terminated.
       - Nothing is undone. Run the task again to carry on, or run it with O(state=rolled_back) to go back.
     type: float
     default: 600
@@ -360,6 +377,14 @@ EXAMPLES = r"""
     image: registry.example.com/shop/foo:v2
     max_surge: 25%
     min_ready_seconds: 10
+
+- name: Roll foo in a namespace whose quota has no room for pods that still terminate
+  baton.kubernetes.rolling_update:
+    name: foo
+    image: myimage:v2
+    max_surge: 0
+    max_unavailable: 1
+    pod_replacement_policy: TerminationComplete
 
 - name: Update a tenth of the pods as a canary, and roll back if they do not become available
   baton.kubernetes.rolling_update:

@@ -417,13 +417,16 @@ class Observer:
     deleted: set[str] = dataclasses.field(default_factory=set)
     restarts: int = 0
     fewest_ready: int = 10**9
+    #: Pods that were not terminating, and all of them, at most.
     most_pods: int = 0
+    most_in_all: int = 0
     #: Names of controllers that were deleted while it looked.
     controllers_deleted: list[str] = dataclasses.field(default_factory=list)
     errors: list[BaseException] = dataclasses.field(default_factory=list)
 
     def __enter__(self) -> Observer:
         self._pods: dict[str, Json] = {}
+        self._terminating: set[str] = set()
         self._counts = threading.Lock()
         self._stop = threading.Event()
         for resource, take in (("pods", self._take_pod), ("replicationcontrollers", self._take_controller)):
@@ -501,6 +504,9 @@ class Observer:
         uid = pod["metadata"]["uid"]
         self.created[uid] = pod["metadata"]["name"]
         self._pods.pop(uid, None)
+        self._terminating.discard(uid)
+        if kind != "DELETED" and "deletionTimestamp" in pod["metadata"]:
+            self._terminating.add(uid)
         if kind == "DELETED" or "deletionTimestamp" in pod["metadata"]:
             self.deleted.add(uid)
         else:
@@ -512,6 +518,7 @@ class Observer:
         if hasattr(self, "before"):
             self.fewest_ready = min(self.fewest_ready, sum(map(is_ready, list(self._pods.values()))))
             self.most_pods = max(self.most_pods, len(self._pods))
+            self.most_in_all = max(self.most_in_all, len(self._pods) + len(self._terminating))
 
     def _take_controller(self, kind: str, item: Json) -> None:
         if kind == "DELETED":

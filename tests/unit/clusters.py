@@ -99,6 +99,11 @@ class Cluster(Alone):
         with self.lock:
             return self.cluster.live_pods(selector)
 
+    def terminating_pods(self, selector):
+        self.calls.append(("terminating_pods", selector))
+        with self.lock:
+            return self.cluster.terminating_pods(selector)
+
     def troubled_pods(self, controller):
         self.calls.append(("troubled_pods", controller.name))
         waiting = {"reason": self.trouble, "message": "no such image"}

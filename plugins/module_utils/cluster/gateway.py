@@ -12,7 +12,7 @@ import typing as t
 from ..flows.flow import Anything, Cluster, RealCluster
 from ..model.fields import Json
 from ..model.kinds import Kind
-from ..model.observed import Controller, Pod
+from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.steps import HandOver, Write
 
 
@@ -138,6 +138,9 @@ class Alone:
         return None
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
+        return ()
+
+    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
         return ()
 
     def refuse_hand_over(self, controller: Controller) -> None:

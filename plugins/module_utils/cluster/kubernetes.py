@@ -46,6 +46,7 @@ class KubernetesGateway:
         self._named = self._caches[self.kind]
         self._pods = pods = Pods(self.http, namespace, watches_pods)
         self.live_pods, self.hand_over, self.refuse_hand_over = pods.live_pods, pods.hand_over, pods.refuse_hand_over
+        self.terminating_pods = pods.terminating_pods
         self.all_pods, self.pods, self.troubled_pods = pods.all, pods.of, pods.troubled_pods
         self.warnings, self.log, self.watched_pods = pods.warnings, pods.log, pods.watched
         self.look_at_pods_again, self.are_starting = pods.look_again, pods.are_starting

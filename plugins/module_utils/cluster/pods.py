@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 from ..model.errors import RolloutError
 from ..model.fields import Json, each_text, mapping, objects, text, told, values
 from ..model.marks import POD_REVISION
-from ..model.observed import Controller, Pod
+from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.steps import HandOver, Patch
 from .http import JSON_PATCH, METADATA, ONE_METADATA, RETRIED, TABLE, AnswerLost, Http, Refused, Unreachable, quoted
 from .watch import Followed
@@ -61,12 +61,20 @@ class Pods:
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         """Those that a controller counts (FilterActivePods of the controller manager). Raises RolloutError."""
+        return tuple(Pod.from_api(each) for each in self._running(selector) if "deletionTimestamp" not in each)
+
+    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
+        """Return those that FilterTerminatingPods of the controller manager counts. Raises RolloutError."""
+        return tuple(TerminatingPod.from_api(each) for each in self._running(selector) if "deletionTimestamp" in each)
+
+    def _running(self, selector: Json) -> t.Iterator[Json]:
+        """Return the metadata of the pods whose phase is neither Failed nor Succeeded. Raises RolloutError."""
         query = {"labelSelector": _labels(selector), "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
         try:
             items = self._http.pages(self._path, query, accept=METADATA)[0]
         except Refused as refused:
             raise refused.as_error(self._where) from refused
-        return tuple(Pod.from_api(it["metadata"]) for it in items if "deletionTimestamp" not in it["metadata"])
+        return (it["metadata"] for it in items)
 
     def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:
         """As said there, on as many connections as are worth their handshakes. Raises RolloutError."""

@@ -12,7 +12,7 @@ import typing as t
 from ..flows.flow import Model
 from ..model.fields import Json
 from ..model.kinds import Kind
-from ..model.observed import Controller, Pod
+from ..model.observed import Controller, Pod, TerminatingPod
 from ..model.patches import patched
 from ..model.steps import AUTOSCALER, Create, HandOver, Merge, Patch, Write
 from .gateway import Alone, Gateway
@@ -35,6 +35,9 @@ class SimulatedGateway(Alone):
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         return self._model.live_pods(selector)
+
+    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
+        return self._model.terminating_pods(selector)
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         return self._model.revisions(uids)

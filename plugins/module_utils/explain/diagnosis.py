@@ -111,7 +111,7 @@ def causes(request: Request, controller: Controller, pods: t.Sequence[Json], eve
     told = _refused(controller, about[controller.uid], commands)
     for pod in pods:
         uid = _text(_map(pod, "metadata"), "uid")
-        told += _of_pod(pod, about[uid] if uid else [], commands)
+        told += _of_pod(pod, about[uid] if uid else [], commands, request.waits_for_termination)
     return merged(told)
 
 
@@ -233,7 +233,7 @@ def _refused(controller: Controller, events: list[Json], commands: t.Mapping[str
     return subject.causes(REFUSED, [_Sign(reason, controller.failure)])
 
 
-def _of_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str]) -> list[Cause]:
+def _of_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str], waits_for_termination: bool = False) -> list[Cause]:
     metadata, spec, status = (_map(pod, key) for key in ("metadata", "spec", "status"))
     conditions = {_text(each, "type"): each for each in _list(status, "conditions")}
     name = _text(metadata, "name")
@@ -241,7 +241,8 @@ def _of_pod(pod: Json, events: list[Json], commands: t.Mapping[str, str]) -> lis
     subject = _Subject(f"pod {name}", names, pod=name)
     lost = subject.causes(LOST, _loss(spec, status, conditions))
     if metadata.get("deletionTimestamp"):
-        return lost or subject.causes(TERMINATING, [*_finalizers(metadata), *_signs(events)])
+        grace = [_grace_period(metadata)] if waits_for_termination else []
+        return lost or subject.causes(TERMINATING, [*_finalizers(metadata), *_signs(events), *grace])
     if _is(conditions, "Ready", "True"):
         return []
     if lost:
@@ -284,6 +285,12 @@ def _finalizers(metadata: Json) -> list[_Sign]:
     if not isinstance(names, list) or not names or metadata.get("deletionGracePeriodSeconds") != 0:
         return []
     return [_Sign("Terminating", "finalizers keep it: " + ", ".join(str(name) for name in names))]
+
+
+def _grace_period(metadata: Json) -> _Sign:
+    """Tell when a terminating pod is due to be gone, where the task waits for that."""
+    return _Sign("Terminating", f"its grace period of {_number(metadata, 'deletionGracePeriodSeconds')} s ends at "
+                                f"{_text(metadata, 'deletionTimestamp')}")
 
 
 def _of_containers(subject: _Subject, spec: Json, status: Json, events: list[Json]) -> list[Cause]:

@@ -223,6 +223,9 @@ TERMINATING = (
         """'{{"metadata": {{"finalizers": null}}}}'"""),
     Row("terminating", r"^FailedKillPod", Fatal.NO,
         "see why node {node} cannot end its containers:\n{cluster} describe node {node}", times=2),
+    Row("grace", r"^Terminating: its grace period", Fatal.NO,
+        "see what keeps pod {pod} from ending:\n{kubectl} describe pod {pod}\n"
+        "or let new pods come beside it: pod_replacement_policy=TerminationStarted"),
 )
 
 

@@ -15,13 +15,15 @@ import typing as t
 
 from ..model.fields import Json
 from ..model.kinds import Kind
-from ..model.observed import Controller, Observed, Pod
+from ..model.observed import NONE_TERMINATING, Controller, Observed, Pod, Terminating, TerminatingPod
 from ..model.request import Request
 from ..model.steps import Create, Decision, Merge, Patch, Step, Write
 
 #: Seconds between two looks whose each pod is.
 LOOK_AT_PODS_AGAIN = 0.5
 Anything = t.TypeVar("Anything")
+#: Seconds between two counts of terminating pods, at least, and for each hundred pods of the controller.
+COUNT_TERMINATING_AGAIN = 0.5
 #: API group, resource, verbs.
 Rule: t.TypeAlias = "tuple[str, str, tuple[str, ...]]"
 
@@ -51,6 +53,9 @@ class Cluster(t.Protocol):
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         """All pods with those labels that have neither ended nor are about to, as they are now."""
+
+    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
+        """Return the pods with those labels whose deletion has begun and whose phase is neither Failed nor Succeeded, as of now."""
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """The ControllerRevisions that keep what the controllers with these uids were; None where they may not be seen."""
@@ -96,6 +101,10 @@ class Model(t.Protocol):
 
     def live_pods(self, selector: Json) -> tuple[Pod, ...]:
         """All pods with those labels that have neither ended nor are about to."""
+        return ()
+
+    def terminating_pods(self, selector: Json) -> tuple[TerminatingPod, ...]:
+        """Return the pods with those labels that terminate."""
         return ()
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
@@ -175,6 +184,9 @@ class Memory:
     #: When pods are to be looked at again whatever is heard of them, and whether the successor of a handover was looked up.
     look_at_pods_from: float = 0.0
     is_successor_looked_up: bool = False
+    #: The last count of terminating pods that held up a step, and when they may be counted again.
+    terminating: Terminating = NONE_TERMINATING
+    count_terminating_from: float = 0.0
     #: The first list of them, begun beside the step before it.
     pods_begun: concurrent.futures.Future[tuple[Pod, ...]] | None = None
     #: Told at the end of the task.

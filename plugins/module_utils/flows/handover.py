@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..model import identity
+from ..model import budgets, identity
 from ..model.errors import RolloutError
 from ..model.fields import Json
 from ..model.kinds import State
@@ -226,6 +226,17 @@ def may_open(controller: Controller, giver_uid: str, pods: tuple[Pod, ...] | Non
     return controller.current == sum(pod.owner == controller.uid for pod in pods)
 
 
+def wait(sizes: str, seen: Observed) -> Wait:
+    """Wait for terminating pods, where those are what the next step is held up by."""
+    return Wait(", ".join(filter(None, (sizes, seen.terminating.text))), terminating=seen.terminating)
+
+
+def _leave_no_room(request: Request, seen: Observed, controller: Controller) -> bool:
+    """Tell whether terminating pods take the room of those that would be created once the template is open."""
+    surge, _unavailable = budgets.surge_and_unavailable(request, seen.budgets, controller.replicas)
+    return controller.current < controller.replicas and seen.terminating.count > surge
+
+
 def _restore(primary: Controller, successor: Controller) -> Step:
     """The primary's template and mark as the first step has left them: somebody has applied another manifest to it meanwhile."""
     mark = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
@@ -259,6 +270,8 @@ def _give_back(request: Request, seen: Observed, primary: Controller, successor:
     # | open | closed | next has its pods | restore next: opened, without the mark |
     if not may_open(successor, primary.uid, tuple(pod for pod in back if pod.owner)):
         return Wait(f"{successor.name} {successor.current}/{successor.replicas} pods")
+    if _leave_no_room(request, seen, successor):
+        return wait(f"{successor.name} {successor.current}/{successor.replicas} pods", seen)
     write = patch(successor, *annotate(successor, {TAKEOVER: None}), *opening(mark["priorityClassName"]))
     return Step(Action.RESTORE, successor.name, write, before="closed template", after="template",
                 warning=f"somebody replaced {primary.name} when its update was almost finished; "
@@ -279,6 +292,8 @@ def _end(request: Request, seen: Observed, primary: Controller, mark: Takeover) 
             return left
         # | closed | gone | every living pod is foo's, not all are available | restore: opened |
         if not is_open and may_open(primary, mark["uid"], seen.pods):
+            if _leave_no_room(request, seen, primary):
+                return wait(f"{primary.name} {primary.available}/{primary.replicas} available after the handover", seen)
             return Step(Action.RESTORE, primary.name, patch(primary, *operations), before="closed template", after="template")
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available after the handover")
     # | any | gone | all are available | annotate: opened, the marks go |

@@ -48,7 +48,7 @@ class Move(t.NamedTuple):
 
     The controller manager sees a controller, hears of a pod's owner, or works on (syncs) a controller; whoever
     has set finalizers removes those of one that is being deleted; the garbage collector collects the pods of one that is gone; a
-    pod of one becomes ready.
+    pod of one becomes ready, or has terminated (ends).
     """
 
     verb: str
@@ -68,6 +68,8 @@ class SimulatedCluster(Model):
         #: Changes that it has not heard of, in their order: name, and what has become of that controller.
         self.unseen: list[tuple[str, Json | None]] = []
         self.pods: list[Pod] = []
+        #: Whether pods take time to terminate, and those that do: in check mode they are gone at once.
+        self.terminates_slowly, self.terminating = False, list[Pod]()
         #: ControllerRevisions by name.
         self.kept: dict[str, Json] = {}
         self._look_up_revisions, self._first = look_up_revisions, [item["metadata"].get("uid", "") for item in self.items.values()]
@@ -79,7 +81,8 @@ class SimulatedCluster(Model):
         """An independent cluster in the same state."""
         other = copy.copy(self)
         other.items, other.seen = dict(self.items), dict(self.seen)
-        other.unseen, other.pods, other.kept = list(self.unseen), list(self.pods), dict(self.kept)
+        other.unseen, other.pods, other.terminating = list(self.unseen), list(self.pods), list(self.terminating)
+        other.kept = dict(self.kept)
         return other
 
     # What a client sees and does
@@ -92,6 +95,10 @@ class SimulatedCluster(Model):
     def live_pods(self, selector: Json) -> tuple[observed.Pod, ...]:
         found = ((str(number), pod) for number, pod in enumerate(self.pods) if selector.items() <= dict(pod.labels).items())
         return tuple(observed.Pod(name, name, dict(pod.labels), pod.owner) for name, pod in found)
+
+    def terminating_pods(self, selector: Json) -> tuple[observed.TerminatingPod, ...]:
+        return tuple(observed.TerminatingPod(f"{pod.owner}-{number}", str(self.kind), pod.owner, "", ())
+                     for number, pod in enumerate(self.terminating) if selector.items() <= dict(pod.labels).items())
 
     def revisions(self, uids: t.Sequence[str]) -> list[Json] | None:
         """All that are known; what the first controllers have is looked up once."""
@@ -129,16 +136,10 @@ class SimulatedCluster(Model):
         return holds
 
     def _hand_over(self, write: HandOver) -> bool:
-        """The controller manager hears of each pod later. Pods of one owner with the same labels are alike."""
-        left = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
-        pods = []
-        for pod in self.pods:
-            if moves := pod.owner == write.giver and left[pod.labels] > 0:
-                left[pod.labels] -= 1
-            pods.append(pod._replace(owner=write.taker["uid"]) if moves else pod)
-        is_any = pods != self.pods
-        self.pods = sorted(pods)
-        return is_any
+        """The controller manager hears of each pod later."""
+        before, after = self.pods, _handed_over(self.pods, write)
+        self.pods = sorted(after)
+        return after != before
 
     def _new_uid(self, name: str) -> str:
         used = {pod.owner for pod in self.pods} | {item["metadata"].get("uid") for item in self.seen.values()}
@@ -191,6 +192,7 @@ class SimulatedCluster(Model):
         found += [Move("finalize", name) for name, item in sorted(self.items.items()) if is_terminating(item)]
         found += [Move("collect", uid) for uid in sorted({pod.owner for pod in self.pods} - uids - {""})]
         found += [Move("ready", uid) for uid in sorted({pod.owner for pod in self.pods if not pod.ready})]
+        found += [Move("end", uid) for uid in sorted({pod.owner for pod in self.terminating})]
         return found
 
     def make(self, move: Move) -> None:
@@ -198,7 +200,8 @@ class SimulatedCluster(Model):
         if move.verb == "see":
             self._see()
         elif move.verb == "sync":
-            self.pods, status = t.cast(tuple[list[Pod], Json], self._sync(move.name))
+            self.pods, removed, status = t.cast(tuple[list[Pod], list[Pod], Json], self._sync(move.name))
+            self._terminate(removed)
             item = self.items.get(move.name)
             if item and item["metadata"].get("uid") == self.seen[move.name]["metadata"].get("uid"):
                 self.items[move.name] = {**item, "status": status}
@@ -208,18 +211,26 @@ class SimulatedCluster(Model):
         elif move.verb == "finalize":
             self._store(move.name, None)
         elif move.verb == "collect":
+            self._terminate([pod for pod in self.pods if pod.owner == move.name])
             self.pods = [pod for pod in self.pods if pod.owner != move.name]
         elif move.verb == "ready":
             index = next(i for i, pod in enumerate(self.pods) if pod.owner == move.name and not pod.ready)
             self.pods[index] = self.pods[index]._replace(ready=True)
+        elif move.verb == "end":
+            self.terminating.remove(next(pod for pod in self.terminating if pod.owner == move.name))
+
+    def _terminate(self, pods: list[Pod]) -> None:
+        """Begin to terminate pods; what becomes of each is the same, whether it was ready or not."""
+        if self.terminates_slowly:
+            self.terminating = sorted([*self.terminating, *(pod._replace(ready=False, seen_owner="") for pod in pods)])
 
     def settle(self) -> None:
         """Let everything happen that can, for instance every pod become ready."""
         while moves := self.moves():
             self.make(moves[0])
 
-    def _sync(self, name: str) -> tuple[list[Pod], Json] | None:
-        """Pods and status after the controller manager has worked on what it knows of a controller; None if unchanged.
+    def _sync(self, name: str) -> tuple[list[Pod], list[Pod], Json] | None:
+        """Pods, removed pods and status after the controller manager has worked on a controller as it knows it; None if unchanged.
 
         As syncReplicaSet does: adopt and release, count, and only then create or delete (what is not ready first).
         """
@@ -227,32 +238,52 @@ class SimulatedCluster(Model):
         item = self.items.get(name)
         exists = item is not None and item["metadata"].get("uid", "") == it.uid
         may_adopt = item and exists and not item["metadata"].get("deletionTimestamp")
-        mine, others = [], []
-        for pod in self.pods:
-            labels = dict(pod.labels)
-            matches = all(labels.get(key) == value for key, value in it.selector.items())
-            if pod.seen_owner == it.uid and (matches or it.is_deleting):
-                mine.append(pod)
-            elif pod.seen_owner == it.uid:
-                others.append(pod._replace(owner="", seen_owner="") if pod.owner == it.uid else pod)
-            elif pod.seen_owner == "" and matches and not it.is_deleting:
-                if not may_adopt:  # it asks the API server, and gives up when the controller is gone or going
-                    return None
-                mine.append(pod._replace(owner=it.uid, seen_owner=it.uid))
-            else:
-                others.append(pod)
+        if not (claimed := _claimed(it, self.pods, bool(may_adopt))):
+            return None
+        mine, others = claimed
         ready = sum(pod.ready for pod in mine)
         status = {"observedGeneration": self.seen[name]["metadata"].get("generation", 1), "replicas": len(mine),
                   "readyReplicas": ready, "availableReplicas": 0 if it.min_ready_seconds == NEVER else ready}
+        removed: list[Pod] = []
         if not it.is_deleting:
             mine.sort(key=lambda pod: not pod.ready)
             missing = 0 if handover.is_closed(it) else it.replicas - len(mine)
-            mine = mine[: it.replicas] + [_pod(it, ready=False)] * missing
+            mine, removed = mine[: it.replicas] + [_pod(it, ready=False)] * missing, mine[it.replicas:]
         pods = sorted(others + mine)
         old = (item.get("status") or {}) if item and exists else status
         if pods == sorted(self.pods) and all(old.get(field, 0) == value for field, value in status.items()):
             return None
-        return pods, status
+        return pods, removed, status
+
+
+def _handed_over(pods: list[Pod], write: HandOver) -> list[Pod]:
+    """The pods, some of which have another owner now. Pods of one owner with the same labels are alike."""
+    left = collections.Counter(tuple(sorted(pod.labels.items())) for pod in write.pods)
+    found = []
+    for pod in pods:
+        if moves := pod.owner == write.giver and left[pod.labels] > 0:
+            left[pod.labels] -= 1
+        found.append(pod._replace(owner=write.taker["uid"]) if moves else pod)
+    return found
+
+
+def _claimed(it: Controller, pods: list[Pod], may_adopt: bool) -> tuple[list[Pod], list[Pod]] | None:
+    """The pods of a controller once it has adopted and released, and the others; None where it may not adopt, and gives up."""
+    mine, others = [], []
+    for pod in pods:
+        labels = dict(pod.labels)
+        matches = all(labels.get(key) == value for key, value in it.selector.items())
+        if pod.seen_owner == it.uid and (matches or it.is_deleting):
+            mine.append(pod)
+        elif pod.seen_owner == it.uid:
+            others.append(pod._replace(owner="", seen_owner="") if pod.owner == it.uid else pod)
+        elif pod.seen_owner == "" and matches and not it.is_deleting:
+            if not may_adopt:  # it asks the API server, and the controller is gone or going
+                return None
+            mine.append(pod._replace(owner=it.uid, seen_owner=it.uid))
+        else:
+            others.append(pod)
+    return mine, others
 
 
 def deleted(item: Json) -> Json | None:

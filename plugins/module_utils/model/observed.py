@@ -219,6 +219,49 @@ class Pod(t.NamedTuple):
         return cls(metadata["name"], metadata["uid"], metadata.get("labels") or {}, owner.get("uid", ""), position)
 
 
+class TerminatingPod(t.NamedTuple):
+    """A pod whose deletion has begun, and whose containers may still run."""
+
+    name: str
+    #: Kind and uid of its controller, or "".
+    owner_kind: str
+    owner: str
+    #: When its grace period ends, in RFC 3339 by the API server's clock.
+    grace_ends: str
+    finalizers: tuple[str, ...]
+
+    @classmethod
+    def from_api(cls, metadata: Json) -> TerminatingPod:
+        owner = next((ref for ref in objects(metadata, "ownerReferences") if ref.get("controller")), {})
+        finalizers = tuple(told(str(name)) for name in values(metadata, "finalizers"))
+        return cls(metadata["name"], text(owner, "kind"), text(owner, "uid"), text(metadata, "deletionTimestamp"), finalizers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Terminating:
+    """The pods that new ones wait for with pod_replacement_policy=TerminationComplete, summed up."""
+
+    count: int = 0
+    #: Names and finalizers, for messages.
+    text: str = ""
+    #: When the last grace period ends, in RFC 3339 by the API server's clock, or "".
+    grace_ends: str = ""
+
+    @classmethod
+    def of(cls, pods: t.Sequence[TerminatingPod]) -> Terminating:
+        """Sum up pods; of many, the message names three."""
+        if not pods:
+            return cls()
+        some = sorted(pods, key=lambda pod: (not pod.finalizers, pod.name))[:3]
+        names = ", ".join(f"{pod.name} (finalizers: {', '.join(pod.finalizers)})" if pod.finalizers else pod.name for pod in some)
+        more = f" and {len(pods) - len(some)} more" if len(pods) > len(some) else ""
+        what = "1 terminating pod is gone" if len(pods) == 1 else f"{len(pods)} terminating pods are gone"
+        return cls(len(pods), f"{what}: {names}{more}", max(pod.grace_ends for pod in pods))
+
+
+NONE_TERMINATING = Terminating()
+
+
 @dataclasses.dataclass(frozen=True)
 class Observed:
     """Everything that a planner decides upon; each flow has fields of its own beside these."""
@@ -233,6 +276,8 @@ class Observed:
     who: str = ""
     #: The pods that the successor's selector matches, where a handover depends on whose they are; None where nobody has looked.
     pods: tuple[Pod, ...] | None = None
+    #: The pods that terminate, where new ones wait for them and the next step depends on that.
+    terminating: Terminating = NONE_TERMINATING
     #: The HorizontalPodAutoscaler that scales the primary, if there is one and somebody has looked.
     autoscaler: Json | None = None
     #: The PodDisruptionBudgets of the pods, as far as somebody has looked.

@@ -21,6 +21,8 @@ from .thresholds import Size
 
 #: How many controllers are rolled at the same time, and how many failures (or percent) keep no further one from being begun.
 CONCURRENCY, MAX_FAILURES = 5, "0"
+#: When a new pod may come in place of an old one, in the words of KEP-5882 (Deployment spec.podReplacementPolicy).
+TERMINATION_STARTED, TERMINATION_COMPLETE = "TerminationStarted", "TerminationComplete"
 #: The options of the rollout itself, documented in plugins/modules/rolling_update.py. Most defaults are those of a Request.
 ARGUMENT_SPEC: Json = dict(
     name=dict(type="str"),
@@ -47,6 +49,8 @@ ARGUMENT_SPEC: Json = dict(
     deployment_label_key=dict(type="str", default=Request.label_key, no_log=False),
     max_surge=dict(type="str"),
     max_unavailable=dict(type="str"),
+    pod_replacement_policy=dict(type="str", choices=[TERMINATION_STARTED, TERMINATION_COMPLETE],
+                                default=TERMINATION_STARTED),
     min_ready_seconds=dict(type="int"),
     update_period=dict(type="float", default=Request.update_period),
     progress_deadline=dict(type="float", default=Request.progress_deadline),
@@ -104,6 +108,7 @@ def request_from(params: Json) -> Request:
         label_key=kind.server_label or _label_key(params.get("deployment_label_key")),
         gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
         rolls_back=given.get("on_failure") == "rollback",
+        waits_for_termination=given.get("pod_replacement_policy") == TERMINATION_COMPLETE,
         **{option: given[option] for option in _TAKEN if option in given},
         **_fenceposts(kind, given)
         | {option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
@@ -151,6 +156,10 @@ def _refuse_what_cannot_go_on(request: Request) -> None:
         if request.pause_at is not None and not request.state.undoes:
             raise RolloutError(f"max_surge cannot be used with pause_at and kind={request.kind}, because an old pod has to go "
                                f"before the new one of its node can come: give max_unavailable")
+    if request.waits_for_termination and request.kind.is_stepped_by_server and not request.kind.makes_pods_by_revisions:
+        raise RolloutError(f"pod_replacement_policy={TERMINATION_COMPLETE} cannot be used with kind={request.kind}, because the "
+                           f"cluster takes the steps: leave it out, and where the cluster has the feature gate "
+                           f"DeploymentPodReplacementPolicy, set spec.podReplacementPolicy of the Deployment")
     if request.nodes and not request.kind.has_pods_by_node:
         raise RolloutError(f"nodes cannot be used with kind={request.kind}, which does not have one pod on each node: leave it out")
     if request.nodes and request.pause_at is None:
@@ -186,6 +195,8 @@ def _refuse_migration(state: State, kind: Kind, given: Json, changes: t.Sequence
         raise RolloutError(f"release_owner cannot be used with kind={kind}, which is migrated itself: leave it out")
     if given.get("soak"):
         raise RolloutError("state=migrated keeps the pods: remove soak")
+    if given.get("pod_replacement_policy") == TERMINATION_COMPLETE:
+        raise RolloutError("state=migrated keeps the pods: remove pod_replacement_policy")
     if changes:
         raise RolloutError(f"state=migrated keeps the pods: remove {changes[0]}, and update the Deployment afterwards")
 

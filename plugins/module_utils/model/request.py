@@ -49,6 +49,8 @@ class Request:
     label_key: str = marks.DEPLOYMENT_LABEL
     max_surge: Size = Size(1)
     max_unavailable: Size = Size(0)
+    #: Whether terminating pods count towards the size and max_surge (pod_replacement_policy).
+    waits_for_termination: bool = False
     #: Whether one of these two was given; a Deployment has its own otherwise.
     gives_strategy: bool = False
     #: Seconds a new pod must be ready to count as available; None keeps what the controller has.

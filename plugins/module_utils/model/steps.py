@@ -16,7 +16,7 @@ import typing as t
 from . import marks
 from .fields import Json
 from .kinds import Kind, Word
-from .observed import Controller, Pod
+from .observed import NONE_TERMINATING, Controller, Pod, Terminating
 
 
 class Action(Word):
@@ -145,6 +145,8 @@ class Wait:
     is_of_server: bool = False
     #: The controller whose deletion has to end.
     deleted: Controller | None = None
+    #: The pods whose termination is waited for.
+    terminating: Terminating = NONE_TERMINATING
 
 
 @dataclasses.dataclass(frozen=True)

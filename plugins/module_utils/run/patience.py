@@ -16,6 +16,7 @@ from ..explain.report import line
 from ..flows.flow import Standing
 from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, either
+from ..model.fields import seconds
 from ..model.kinds import State
 from ..model.marks import owner_uid
 from ..model.observed import Controller
@@ -86,6 +87,8 @@ class Patience:
         #: The size that the update had to reach, at the least.
         self._smallest = math.inf
         self._best_at = self._clock.monotonic()
+        #: The smallest number of terminating pods that were waited for since.
+        self._fewest = math.inf
         #: When each cause that waiting does not cure was seen first and last, without a break longer than FLICKER.
         self._fatal: dict[str, tuple[float, float]] = {}
         #: How many pods had been rejected by their nodes when somebody first looked, since something last came nearer.
@@ -95,16 +98,21 @@ class Patience:
         """What keeps it, and the seconds that are left for it.
 
         Raises RolloutFailed when nothing has come nearer to the goal for too long, or never will, and RolloutError where that is
-        the end of a deletion. steps is how many there were.
+        the end of a deletion. steps is how many there were. A terminating pod that has gone is progress, and within their grace
+        periods pods are waited for however long those are.
         """
         now = self._clock.monotonic()
         # Before its controller has seen an update, a StatefulSet tells that all pods have the newest template: as at the end.
         progress = (steps, standing.progress if standing.is_observed else -math.inf)
         goal = math.inf if standing.goal is None else standing.goal
         if self._best is None or progress > self._best or goal < self._smallest:  # of a smaller one, less is to be had
-            self._best, self._best_at, self._rejected = progress, now, None
+            self._best, self._best_at, self._rejected, self._fewest = progress, now, None, math.inf
+        if 0 < wait.terminating.count < self._fewest:
+            self._fewest, self._best_at = wait.terminating.count, now
         self._smallest = min(self._smallest, goal)
         stagnant, left = now - self._best_at, self._best_at + request.progress_deadline - now
+        if (grace_ends := seconds(wait.terminating.grace_ends)) is not None:
+            left = max(left, grace_ends + request.failure_grace - self._gateway.server_time())
         is_slow = stagnant >= self._intervals.look_at_pods
         causes = self._causes(request, standing, stagnant, left <= 0) if is_slow or left <= 0 else []
         self._fatal = {kind: times for kind, times in self._fatal.items() if now - times[1] <= FLICKER}

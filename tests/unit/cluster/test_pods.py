@@ -338,6 +338,17 @@ def test_live_pods_are_those_that_have_not_ended_and_stay_with_their_owners(know
     assert "as=PartialObjectMetadataList" in headers["Accept"]
 
 
+def test_terminating_pods_tell_when_their_grace_ends_and_what_keeps_them(known, api):
+    api.answers.append(pods(pod("a", uid="1"), pod("b", "uid of foo", uid="2", deletionTimestamp="2026-11-21T10:00:30Z",
+                                                   finalizers=["example.com/hold"])))
+
+    (terminating,) = known.terminating_pods({"app": "foo"})
+
+    assert terminating[0] == "b" and terminating[2:] == ("uid of foo", "2026-11-21T10:00:30Z", ("example.com/hold",))
+    path = api.requests[0][1]
+    assert "labelSelector=app%3Dfoo" in path and "status.phase%21%3DFailed" in path and "status.phase%21%3DSucceeded" in path
+
+
 def test_no_pods_at_all_may_be_a_null(known, api):
     api.answers.append(answer({"kind": "PartialObjectMetadataList", "metadata": {"resourceVersion": "1"}, "items": None}))
 

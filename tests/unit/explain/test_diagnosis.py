@@ -79,11 +79,12 @@ def unschedulable(message, reason="Unschedulable"):
     return item
 
 
-def diagnose(*pods, events=(), failure="", current=2):
+def diagnose(*pods, events=(), failure="", current=2, waits_for_termination=False):
     item = rc("foo", 2, current=current, available=0)
     if failure:
         item["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure}]
-    return causes(Request("foo", namespace="shop"), Controller.from_api(item), pods, events)
+    request = Request("foo", namespace="shop", waits_for_termination=waits_for_termination)
+    return causes(request, Controller.from_api(item), pods, events)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +101,8 @@ class Case:
     fatal: str
     #: Of the last sample: container and whether its previous run is meant.
     log: tuple[str, bool] = ("", False)
+    #: Whether the task waits for terminating pods.
+    waits_for_termination: bool = False
 
 
 WEB = "pod foo-1, container web: "
@@ -382,6 +385,12 @@ CASES = {
         "see why node real-1 cannot end its containers:\nkubectl describe node real-1",
         [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
           [event("FailedKillPod", "error killing pod: failed to stop container", 4, field="")])], "N"),
+    "the task waits until the pod has terminated": Case(
+        "grace", "pod foo-1: Terminating: its grace period of 30 s ends at 2026-11-21T10:00:00Z",
+        "see what keeps pod foo-1 from ending:\nkubectl -n shop describe pod foo-1\n"
+        "or let new pods come beside it: pod_replacement_policy=TerminationStarted",
+        [(pod(container(running={}), metadata={"deletionTimestamp": "2026-11-21T10:00:00Z", "deletionGracePeriodSeconds": 30}),
+          [])], "N", waits_for_termination=True),
     "a readiness gate is closed": Case(
         "readiness-gate", 'pod foo-1: ReadinessGatesNotReady: corresponding condition of pod readiness gate "x.io/gate" does not '
         "exist",
@@ -458,13 +467,13 @@ ROWS = [row for name in ("REFUSED", "UNSCHEDULABLE", "NOT_STARTED", "ENDED", "RU
         for row in getattr(signs, name)]
 
 
-def look(sample):
-    return diagnose(failure=sample) if isinstance(sample, str) else diagnose(sample[0], events=sample[1])
+def look(sample, **options):
+    return diagnose(failure=sample) if isinstance(sample, str) else diagnose(sample[0], events=sample[1], **options)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_every_sample_shows_the_same_kind(case):
-    first = [look(sample)[0] for sample in case.samples]
+    first = [look(sample, waits_for_termination=case.waits_for_termination)[0] for sample in case.samples]
 
     assert [cause.kind for cause in first] == [case.kind] * len(case.samples)
     assert "".join("F" if cause.is_fatal else "N" for cause in first) == case.fatal
@@ -472,7 +481,7 @@ def test_every_sample_shows_the_same_kind(case):
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_sentence_and_what_to_do(case):
-    (cause,) = look(case.samples[-1])
+    (cause,) = look(case.samples[-1], waits_for_termination=case.waits_for_termination)
 
     assert cause.sentence == case.sentence
     assert cause.suggestion == case.suggestion

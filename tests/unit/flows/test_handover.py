@@ -18,7 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.pla
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod, Terminating
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Delete, HandOver, Patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
@@ -486,6 +486,31 @@ def test_opening_the_template_early_keeps_the_marks(world):
 
     assert opened["spec"]["template"] == template("myimage:v2", LABEL)
     assert annotations(opened) == annotations(primary)
+
+
+@pytest.mark.parametrize("count, expected", [
+    (0, ("restore", "foo", "closed template", "template")), (1, ("restore", "foo", "closed template", "template")),
+    (2, ("wait", "foo 2/3 available after the handover, 2 terminating pods are gone: a, b"))])
+@WORLDS
+def test_the_template_stays_closed_while_terminating_pods_leave_no_room_for_a_new_one(world, count, expected):
+    """With a surge of 1: one of three pods has died."""
+    terminating = Terminating(count, "2 terminating pods are gone: a, b" if count else "")
+
+    decision = decide(world.update, world.renamed(replicas=2), pods=pods(primary=2), terminating=terminating)
+
+    assert summary(decision) == expected
+
+
+@pytest.mark.parametrize("replicas, expected", [
+    (2, ("wait", f"{SUCCESSOR} 2/3 pods, 2 terminating pods are gone: a, b")),
+    (3, ("restore", SUCCESSOR, "closed template", "template"))])
+@WORLDS
+def test_next_stays_closed_while_terminating_pods_leave_no_room_for_a_new_one(world, replicas, expected):
+    items = world.replaced(), world.closed(replicas=replicas)
+
+    decision = decide(world.update, *items, pods=pods(replicas), terminating=Terminating(2, "2 terminating pods are gone: a, b"))
+
+    assert summary(decision) == expected
 
 
 @WORLDS

@@ -128,6 +128,14 @@ BAD_INPUT = {
         V2 | {"soak": "1m", "timeout": 60}, "timeout (60 s) must be greater than soak (60 s)"),
     "a soak of a migration": (
         {"name": "foo", "state": "migrated", "to_kind": "Deployment", "soak": "1m"}, "state=migrated keeps the pods: remove soak"),
+    "a migration that waits for terminating pods": (
+        {"name": "foo", "state": "migrated", "to_kind": "Deployment", "pod_replacement_policy": "TerminationComplete"},
+        "state=migrated keeps the pods: remove pod_replacement_policy"),
+    "a Deployment that waits for terminating pods": (
+        V2 | {"kind": "Deployment", "pod_replacement_policy": "TerminationComplete"},
+        "pod_replacement_policy=TerminationComplete cannot be used with kind=Deployment, because the cluster takes the steps: "
+        "leave it out, and where the cluster has the feature gate DeploymentPodReplacementPolicy, set spec.podReplacementPolicy "
+        "of the Deployment"),
     "progress_deadline 0": (V2 | {"progress_deadline": 0}, "progress_deadline must be more than 0 seconds, not 0"),
     "progress_deadline no number": (
         V2 | {"progress_deadline": float("nan")}, "progress_deadline must be more than 0 seconds, not nan"),

@@ -78,6 +78,10 @@ class _Turn(Turn):
             self._refuse_to_pause(numbers)
             return {**usual, "updateStrategy": {**(usual["updateStrategy"] or {}), "type": "OnDelete"}}
         surge, missing = bounds(request, self.seen, primary)
+        if surge and request.waits_for_termination:
+            raise RolloutError(f"pod_replacement_policy=TerminationComplete cannot be used, because maxSurge is "
+                               f"{numbers['maxSurge']}: the cluster creates a new pod beside the old one of its node",
+                               where=request.where, next_command="give max_unavailable=1, and no max_surge")
         if surge and (ports := _host_ports(self.seen.wanted or {})):
             raise RolloutError(f"its new pods would never start beside the old ones: they use port {ports[0]} of the node "
                                f"(hostPort or hostNetwork), and maxSurge is {numbers['maxSurge']}", where=request.where,

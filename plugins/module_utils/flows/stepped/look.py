@@ -14,17 +14,33 @@ from ...model import budgets, identity, marks
 from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.marks import DEPLOYMENT_LABEL, Revision
-from ...model.observed import Controller, Observed, Pod, own_label
+from ...model.observed import Controller, Observed, Pod, Terminating, own_label
 from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Step, Write, scale
 from ...model.template import labels_of, same_template
 from .. import autoscaler, handover, soak
 from ..commands import resume_and_rollback
-from ..flow import LOOK_AT_PODS_AGAIN, Cluster, Flow, Holder, Memory, Model, RealCluster, Rule, Side, Standing, every_verb
+from ..flow import (
+    COUNT_TERMINATING_AGAIN,
+    LOOK_AT_PODS_AGAIN,
+    Cluster,
+    Flow,
+    Holder,
+    Memory,
+    Model,
+    RealCluster,
+    Rule,
+    Side,
+    Standing,
+    every_verb,
+)
 from ..wanted import is_confirmed, merged, trial, wanted_template
 from . import history, size
 from .find import SteppedObserved, expected_successor, find
-from .planner import carries_the_wanted_template, plan, successor_manifest
+from .planner import NOT_COUNTED, carries_the_wanted_template, depends_on_terminating, plan, successor_manifest
+
+#: What it takes to count terminating pods.
+COUNT_NEEDS: Rule = ("", "pods", ("list",))
 
 
 class SteppedFlow(Flow):
@@ -35,7 +51,9 @@ class SteppedFlow(Flow):
 
     def needs(self, request: Request) -> tuple[Rule, ...]:
         own = every_verb(self.watches[0])
-        return (own, *handover.NEEDS) if _hands_over(request) else (own,)
+        if _hands_over(request):
+            return own, *handover.NEEDS
+        return (own, COUNT_NEEDS) if request.waits_for_termination else (own,)
 
     def wishes(self, request: Request) -> tuple[Rule, ...]:
         return history.NEEDS if request.revision_history_limit else ()
@@ -82,6 +100,7 @@ class SteppedFlow(Flow):
         seen = _with_stored(request, seen, cluster, memory)
         if base and wanted is not None and not (seen.primary and seen.successor):
             seen = dataclasses.replace(seen, is_confirmed=_is_confirmed(request, seen, base, cluster, memory))
+        seen = _with_terminating(request, seen, cluster, memory)
         if memory.has_begun and memory.keeps_history and request.revision_history_limit and history.is_due(seen):
             if known := _history(request, cluster, memory, seen):
                 return dataclasses.replace(seen, history=known, keeps_history=True)
@@ -168,6 +187,7 @@ class SteppedFlow(Flow):
     def note(self, write: Write, memory: Memory) -> None:
         if isinstance(write, Create):
             memory.made = write.name
+        memory.count_terminating_from = 0.0
         memory.revisions = history.noted(memory.revisions, write)
 
 
@@ -254,6 +274,25 @@ def _pods_to_hand_over(seen: Observed, cluster: Cluster, memory: Memory) -> tupl
     if memory.has_begun:
         memory.look_at_pods_from = memory.seconds + LOOK_AT_PODS_AGAIN
     return cluster.live_pods(t.cast(Controller, seen.successor or seen.primary).selector)
+
+
+def _with_terminating(request: Request, seen: SteppedObserved, cluster: Cluster, memory: Memory) -> SteppedObserved:
+    """Count the terminating pods, after the sizes, where the next step depends on them.
+
+    A pod that its controller's status does not count any more terminates by then, or is gone.
+    """
+    if not request.waits_for_termination or not depends_on_terminating(request, seen):
+        return seen
+    if memory.seconds < memory.count_terminating_from:
+        return dataclasses.replace(seen, terminating=dataclasses.replace(memory.terminating, count=NOT_COUNTED.count))
+    there = [it for it in (seen.primary, seen.successor) if it]
+    labels = dict(set.intersection(*(set(it.selector.items()) for it in there)))
+    labels.pop(request.label_key, None)  # pods of a successor that is gone count as well
+    others = {it.uid for it in cluster.controllers().values()} - {it.uid for it in there}
+    memory.terminating = Terminating.of([pod for pod in cluster.terminating_pods(dict(sorted(labels.items())))
+                                         if pod.owner_kind in ("", str(request.kind)) and pod.owner not in others])
+    memory.count_terminating_from = memory.seconds + COUNT_TERMINATING_AGAIN * max(1, sum(it.current for it in there) / 100)
+    return dataclasses.replace(seen, terminating=memory.terminating)
 
 
 def _may_have_unheard_partner(primary: Controller, successor: Controller | None, memory: Memory) -> bool:

@@ -17,11 +17,11 @@ import dataclasses
 import typing as t
 
 from ...model import budgets, identity
-from ...model.errors import NoSuchController
+from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.marks import DESIRED, LAST_ROLLOUT, MARKS, NOT_COPIED, ORIGINAL, PARTNER, PARTNER_UID, PAUSED, SUCCESSOR_SPEC
-from ...model.observed import Controller, own_label
+from ...model.observed import NONE_TERMINATING, Controller, Terminating, own_label
 from ...model.request import PREVIOUS, Request
 from ...model.steps import Action, Create, Decision, Delete, Done, Step, Wait, annotate, gone, patch, scale
 from ...model.template import image_names, same_template, with_label
@@ -30,6 +30,9 @@ from .. import handover
 from ..refusals import refuse_going, refuse_owned
 from . import history, refusals, size
 from .find import SteppedObserved, expected_successor
+
+#: More terminating pods than any controller may have: room for none.
+NOT_COUNTED = Terminating(2**31)
 
 
 def plan(request: Request, seen: SteppedObserved) -> Decision:
@@ -54,6 +57,15 @@ def plan(request: Request, seen: SteppedObserved) -> Decision:
     if request.undoes or _leads_elsewhere(request, seen):
         return _back(request, seen)
     return _forward(request, seen)
+
+
+def depends_on_terminating(request: Request, seen: SteppedObserved) -> bool:
+    """Tell whether the next step depends on terminating pods, so that it is worth a request to count them."""
+    try:
+        none, many = (plan(request, dataclasses.replace(seen, terminating=pods)) for pods in (NONE_TERMINATING, NOT_COUNTED))
+    except RolloutError:
+        return False
+    return none != many
 
 
 def _forward(request: Request, seen: SteppedObserved) -> Decision:
@@ -251,24 +263,52 @@ def _roll(request: Request, seen: SteppedObserved, *, grows: Controller, shrinks
     """One change of a size, or a wait, or None when the one has its target and the other the rest.
 
     Both numbers are trusted only when the controller manager has seen the size they are about: before, pods may still be
-    on their way in or out.
+    on their way in or out. With pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling, and
+    the rollout is complete when they are gone (KEP-5882).
     """
     surge, unavailable = _pace(request, seen, desired)
+    deletable = _deletable(request, grows)
+
+    def room(terminating: int) -> int:
+        pods = shrinks.pods_at_most + deletable + terminating
+        return min(target, grow_to(desired=desired, surge=surge, shrinking_pods=pods))
+
     if grows.replicas > desired:
         return scale(grows, desired)
-    if shrinks.is_observed:
-        size = min(target, grow_to(desired=desired, surge=surge, shrinking_pods=shrinks.pods_at_most))
-        if size > grows.replicas:
-            return scale(grows, size)
+    if shrinks.is_observed and grows.replicas < (size := room(seen.terminating.count)):
+        return scale(grows, size)
     if grows.is_observed:
         size = shrink_to(desired=desired, unavailable=unavailable, shrinking=shrinks.replicas,
                          growing_available=min(grows.available, grows.replicas))
         size = max(size, desired - target)
         if size < shrinks.replicas:
             return scale(shrinks, size)
-    if grows.is_settled and grows.replicas == target and shrinks.has_no_more_than(desired - target):
+    is_complete = grows.is_settled and grows.replicas == target and shrinks.has_no_more_than(desired - target)
+    if is_complete and not seen.terminating.count:
         return None
-    return Wait(f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}")
+    sizes = f"{grows.name} {grows.available}/{target} available, {shrinks.name} {shrinks.current}"
+    is_held_up = is_complete or (shrinks.is_observed and grows.replicas < room(0))
+    return handover.wait(sizes, seen) if is_held_up else Wait(sizes)
+
+
+def _deletable(request: Request, controller: Controller) -> int:
+    """Return how many pods of a growing controller may begin to terminate, or have done so since its status was written.
+
+    These are the pods beyond its size, which was larger before.
+    """
+    if not request.waits_for_termination:
+        return 0
+    return max(0, controller.current - controller.replicas) if controller.is_observed else NOT_COUNTED.count
+
+
+def _grow_alone(request: Request, seen: SteppedObserved, controller: Controller, size: int, action: Action) -> Decision | None:
+    """Give a controller without a partner its size; None where it has that."""
+    surge, _unavailable = budgets.surge_and_unavailable(request, seen.budgets, size)
+    pods = _deletable(request, controller) + seen.terminating.count
+    if controller.replicas < (room := grow_to(desired=size, surge=surge, shrinking_pods=pods)):
+        return scale(controller, room, action)
+    is_whole = controller.replicas >= size
+    return None if is_whole else handover.wait(f"{controller.name} {controller.available}/{size} available", seen)
 
 
 def _pace(request: Request, seen: SteppedObserved, desired: int) -> tuple[int, int]:
@@ -287,8 +327,8 @@ def _delete(controller: Controller) -> Step:
 def _finish_successor(request: Request, seen: SteppedObserved, successor: Controller) -> Decision:
     """The primary is gone and the successor stays under its own name: all of it available, then without marks."""
     desired = size.agreed(request, seen, successor)
-    if successor.replicas < desired:
-        return scale(successor, desired)
+    if growth := _grow_alone(request, seen, successor, desired, Action.SCALE):
+        return growth
     if not successor.is_settled:
         return Wait(f"{successor.name} {successor.available}/{successor.replicas} available")
     record = {**successor.last_rollout, "outcome": "updated", "to": successor.images, **seen.stamp,
@@ -300,8 +340,8 @@ def _clean(request: Request, seen: SteppedObserved, primary: Controller, outcome
     """Give the primary its size back and remove the marks of an update whose successor is gone; None if there are none."""
     if not primary.is_marked:
         return None
-    if primary.replicas < (before := size.agreed(request, seen, primary)):
-        return scale(primary, before, Action.RESTORE)
+    if growth := _grow_alone(request, seen, primary, size.agreed(request, seen, primary), Action.RESTORE):
+        return growth
     if not primary.is_settled:
         return Wait(f"{primary.name} {primary.available}/{primary.replicas} available")
     if outcome is None:

@@ -268,6 +268,18 @@ def test_a_surge_is_no_way_to_a_pause():
 
 
 @pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
+def test_with_a_surge_no_new_pod_waits_until_the_old_one_has_terminated(params):
+    it = cluster(strategy=SURGE if not params else STRATEGY)
+    complete = {"image": "myimage:v2", "pod_replacement_policy": "TerminationComplete"}
+
+    with pytest.raises(RolloutError, match="because maxSurge is 1: the cluster creates a new pod beside the old one"):
+        decide(asked(**complete, **params), it)
+
+    go(asked(**complete, max_unavailable="1"), it)
+    assert versions(it) == ["v2"] * 3
+
+
+@pytest.mark.parametrize("params", [{"max_surge": "1"}, {}])
 def test_ports_of_the_node_leave_no_room_for_a_surge(params):
     it = cluster(strategy=SURGE if not params else STRATEGY)
     ports = template()

@@ -116,10 +116,10 @@ class Cluster(SimulatedCluster):
     """
 
     def __init__(self, *items: Json, kind: Kind, deaths: int = 0, deletions: int = 0, replacements: int = 0,
-                 finalizers: tuple[str, ...] = ()) -> None:
+                 finalizers: tuple[str, ...] = (), terminates_slowly: bool = False) -> None:
         """finalizers: those that an admission gives to each controller that is created."""
         super().__init__(items, kind)
-        self.finalizers = list(finalizers)
+        self.finalizers, self.terminates_slowly = list(finalizers), terminates_slowly
         self.memory = Memory()
         self.deaths, self.deletions, self.replacements = deaths, deletions, replacements
         self.before = items[0]
@@ -138,12 +138,12 @@ class Cluster(SimulatedCluster):
     def copy(self) -> Cluster:
         other = copy.copy(self)
         other.items, other.seen = dict(self.items), dict(self.seen)
-        other.unseen, other.pods = list(self.unseen), list(self.pods)
+        other.unseen, other.pods, other.terminating = list(self.unseen), list(self.pods), list(self.terminating)
         return other
 
     def key(self) -> tuple:
         unseen = ((name, id(version)) for name, version in self.unseen)
-        happened = self.deaths, self.deletions, self.replacements
+        happened = self.deaths, self.deletions, self.replacements, len(self.terminating)
         return (*happened, *map(id, self.items.values()), None, *map(id, self.seen.values()), *unseen, *self.pods)
 
     def remember(self) -> None:
@@ -253,8 +253,8 @@ class Explorer:
         self.steps: dict[str, list[tuple[int, int]]] = {wish(request): [] for request in requests}
         self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
-        self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions,
-                         replacements=replacements, finalizers=finalizers))
+        self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions, replacements=replacements,
+                         finalizers=finalizers, terminates_slowly=requests[0].waits_for_termination))
         for here in itertools.count():
             if here == len(self.clusters):
                 break
@@ -318,8 +318,9 @@ class Explorer:
             seen = dataclasses.replace(find(controllers, request), wanted=wanted)
             self.seen[(wish(request), *ids)] = seen, handover.needs_pods(seen)
         seen, needs_pods = self.seen[(wish(request), *ids)]
-        key = wish(request), *ids, *(cluster.living if needs_pods else ())
+        key = wish(request), len(cluster.terminating), *ids, *(cluster.living if needs_pods else ())
         if key not in self.decisions:
+            seen = dataclasses.replace(seen, terminating=observed.Terminating(len(cluster.terminating)))
             if needs_pods:
                 seen = dataclasses.replace(seen, pods=cluster.live_pods((seen.successor or base).selector))
             try:
@@ -341,6 +342,8 @@ class Explorer:
             assert sum(dict(pod.labels) != self.labels for pod in cluster.living) <= self.size + died, cluster.pods
         else:
             assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}: {cluster.items}"
+            pods = len(cluster.living) + len(cluster.terminating)
+            assert pods <= self.ceiling + died, f"{pods} pods with terminating ones, ceiling {self.ceiling}: {cluster.items}"
         # No pod is ever without a controller.
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, cluster.pods
         # The model takes the first of the pods that are due: enough as long as these are all alike.
@@ -380,6 +383,7 @@ class Explorer:
         (item,) = cluster.items.values()
         assert not set(marks.MARKS) & set(item["metadata"]["annotations"])
         assert item["spec"]["replicas"] == self.size
+        assert not cluster.terminating
         cluster = cluster.copy()
         cluster.settle()
         assert [pod.ready for pod in cluster.pods] == [True] * self.size
@@ -413,6 +417,16 @@ def test_update_and_rollback_at_any_moment(size, surge, unavailable):
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1), (1, 1)])
 def test_update_of_four_pods_with_a_crash_after_any_step(surge, unavailable):
     Explorer(rc(replicas=4), dataclasses.replace(UPDATE, **pace(surge, unavailable)))
+
+
+@pytest.mark.parametrize("size, surge, unavailable, next_name", [
+    *((size, *pods, None) for size in (1, 2) for pods in ((1, 0), (0, 1), (1, 1))), (3, 1, 0, None), (3, 0, 1, None),
+    (2, 1, 0, "bar"), (2, 0, 1, "bar")])
+def test_a_new_pod_comes_when_an_old_one_has_terminated(size, surge, unavailable, next_name):
+    """With pod_replacement_policy=TerminationComplete, terminating pods count towards the ceiling of invariant 2."""
+    update = dataclasses.replace(UPDATE, next_name=next_name, waits_for_termination=True, **pace(surge, unavailable))
+
+    Explorer(rc(replicas=size), update, dataclasses.replace(update, state=State.ROLLED_BACK))
 
 
 @pytest.mark.parametrize("surge, unavailable", [(1, 0), (0, 1)])

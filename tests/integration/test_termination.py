@@ -1,0 +1,111 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Pods that take time to terminate: whether new pods come beside them (pod_replacement_policy)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import pytest
+from namespace import eventually, manifest, uids
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
+
+HOLD = "example.com/hold"
+KINDS = pytest.mark.parametrize("kind", ["ReplicationController", "ReplicaSet"])
+
+
+def make(namespace, kind):
+    """Four pods, each of which a finalizer keeps when it is deleted."""
+    body = manifest(4)
+    body["spec"]["template"]["metadata"]["finalizers"] = [HOLD]
+    namespace.create_any(kind, body)
+    find = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set}[kind]
+    eventually(lambda: find()["status"].get("availableReplicas") == 4, "4 replicas of foo")
+
+
+def terminating(namespace):
+    items = namespace._call("GET", namespace._path("pods"))["items"]
+    return [item for item in items if "deletionTimestamp" in item["metadata"]]
+
+
+@contextlib.contextmanager
+def released(namespace, after):
+    """Remove the finalizer of each pod that many seconds after its deletion."""
+    is_over, seen = threading.Event(), {}
+
+    def release():
+        while not is_over.wait(0.05):
+            for pod in terminating(namespace):
+                name = pod["metadata"]["name"]
+                if time.monotonic() - seen.setdefault(name, time.monotonic()) >= after:
+                    namespace.patch(name, {"metadata": {"finalizers": None}}, "pods")
+
+    thread = threading.Thread(target=release)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@KINDS
+def test_with_termination_complete_terminating_pods_count(namespace, kind):
+    make(namespace, kind)
+
+    with namespace.observer() as observer, released(namespace, after=0.5):
+        result = namespace.roll(kind=kind, image="myimage:v2", pod_replacement_policy="TerminationComplete")
+        left = terminating(namespace)
+
+    assert result["rollout"]["phase"] == "complete" and left == [] and len(observer.new) == 4
+    assert observer.most_in_all == 5 and observer.fewest_ready >= 4
+
+
+def test_by_default_new_pods_come_beside_terminating_ones(namespace):
+    make(namespace, "ReplicationController")
+
+    with namespace.observer() as observer:
+        namespace.roll(image="myimage:v2")
+        left = terminating(namespace)
+        with released(namespace, after=0):
+            eventually(lambda: not terminating(namespace), "the end of the old pods")
+
+    assert len(left) == 4 and observer.most_in_all == 8 and observer.most_pods == 5
+
+
+def test_on_the_way_back_terminating_pods_count_too(namespace):
+    make(namespace, "ReplicationController")
+    policy = {"pod_replacement_policy": "TerminationComplete"}
+
+    with namespace.observer() as observer, released(namespace, after=0.5):
+        namespace.roll(image="myimage:v2", pause_at="50%", **policy)
+        back = namespace.roll(state="rolled_back", **policy)
+
+    assert back["rollout"]["phase"] == "complete" and namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == 4
+    assert observer.most_in_all == 5 and observer.fewest_ready >= 4
+
+
+def test_a_pod_that_does_not_end_is_named_with_its_finalizer_and_what_removes_it(namespace):
+    make(namespace, "ReplicationController")
+    lines = []
+
+    with pytest.raises(RolloutFailed) as failed:
+        namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete", progress_deadline=2, failure_grace=0,
+                       say=lines.append)
+
+    (pod,) = terminating(namespace)
+    name, error = pod["metadata"]["name"], failed.value
+    assert error.what.startswith("no progress for 2 s while waiting for this: foo-")
+    assert error.what.endswith(f"1 terminating pod is gone: {name} (finalizers: {HOLD})")
+    assert f"pod {name}: Terminating: finalizers keep it: {HOLD}" in error.why
+    assert f"""patch pod {name} --type=merge -p '{{"metadata": {{"finalizers": null}}}}'""" in error.next_command
+    assert any(f"1 terminating pod is gone: {name}" in line for line in lines)
+
+    with released(namespace, after=0):
+        again = namespace.roll(image="myimage:v2", pod_replacement_policy="TerminationComplete")
+
+    assert again["rollout"]["phase"] == "complete"

@@ -188,7 +188,7 @@ def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_al
         if command != "run the same task again":
             options = typed(command)
             assert images == options.get("images") or images == {options.get("container", ""): options["image"]}
-            assert is_image(image)
+            assert all(map(is_image, images.values()))
 
 
 @given(st.dictionaries(st.sampled_from(["context", "kubeconfig", "host"]), ANYTHING | st.none()))

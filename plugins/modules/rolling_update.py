@@ -334,8 +334,8 @@ options:
     default: true
   lock:
     description:
-      - Whether to hold a Lease (C(coordination.k8s.io/v1), named C(baton-kubernetes-<name>)) from before the first change until
-        the end, so that no other task works on the same controller at the same time. The Lease is deleted afterwards.
+      - Whether to hold a Lease (C(coordination.k8s.io/v1), named C(baton-kubernetes.<kind>.<name>)) from before the first change
+        until the end, so that no other task works on the same controller at the same time. The Lease is deleted afterwards.
       - Set this to V(false) where Leases are not allowed, and make sure by other means that only one task works on the controller.
     type: bool
     default: true

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 import time
 
 import pytest
 from namespace import eventually, manifest, role
 from plays import ad_hoc, kill, rolled
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import lease_name_without_kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, lease
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.driver import Clock
 
 NAMES = [f"foo-{number}" for number in range(8)]
@@ -94,6 +99,48 @@ def test_several_kinds_of_one_name_in_one_task(namespace, ansible_environment):
     assert result["msg"] == "3 of 3 controllers are as requested (3 changed)" and not again["changed"]
     assert all(f"localhost | {kind} shop: " in lines for kind in kinds[:3])
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
+
+
+def test_two_kinds_of_one_name_do_not_steal_each_other_s_lease(namespace):
+    """At the same time, for longer than until the first renewal; an earlier version's task is refused meanwhile."""
+    kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
+    for kind in kinds:
+        body = manifest(2, "myimage:v1", "shop", labels={"tier": "backend"})
+        body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": kind.lower()}
+        namespace.create_any(kind, body)
+    eventually(lambda: sum("True" in str(pod["status"].get("conditions")) for pod in namespace.pods()) == 4, "four pods")
+    params = {option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}
+    params |= {"label_selectors": ["tier=backend"], "kinds": list(kinds), "namespace": namespace.name, "image": "myimage:v2",
+               "concurrency": 2, "soak": 9}
+    many, said, refused = fleet.Fleet.from_params(params), [], []
+    flows = {kind: choose(Request("shop", kind=kind)) for kind in kinds}
+    groups = {kind: fleet.Group(flow, KubernetesGateway(Connection({"kubeconfig": namespace.kubeconfig}, {}), namespace.name,
+                                                        flow.watches)) for kind, flow in flows.items()}
+    began = time.monotonic()
+
+    def begin_earlier_version(gateway):
+        """Take the Lease that has no kind in its name, as a task on another machine does that knows no other."""
+        request = Request("shop", namespace.name)
+        elsewhere = lease.Process.mine()._replace(machine="elsewhere")
+        task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", said.append, elsewhere)
+        time.sleep(1)
+        try:
+            lease._Exclusive(task, lease_name_without_kind("shop"), lease.RENEW_AFTER).take(lambda: None)
+        except RolloutError as error:
+            refused.append(error.what)
+
+    other = namespace.gateway()
+    thread = threading.Thread(target=begin_earlier_version, args=(other,))
+    thread.start()
+    result = fleet.run(many, many.requests(params, groups), groups, Clock(), said.append)
+    lasted = time.monotonic() - began
+    thread.join()
+    for gateway in (other, *(group.gateway for group in groups.values())):
+        gateway.close()
+
+    assert [each["changed"] for each in result["results"]] == [True, True] and lasted > fleet.INTERVALS.renew
+    assert len(refused) == 1 and refused[0].startswith("another task is already working on it: ")
+    assert namespace._call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases")["items"] == []
 
 
 def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_environment):

@@ -35,6 +35,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.fin
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process, _started
@@ -205,6 +206,7 @@ class Neighbours:
         """
         pool = gateway.http.connection.pool
         plain, prefix = pool.urlopen, gateway.http.connection.server
+        leases = [identity.lease_name_without_kind(name), *(identity.lease_name(kind, name) for kind in Kind)]
 
         def looked_at(method: str, url: str, body: t.Any = None, **options: t.Any) -> t.Any:
             parts = urllib.parse.urlsplit(url.removeprefix(prefix))
@@ -212,7 +214,7 @@ class Neighbours:
                 wrong.append(f"{method} {url[:300]}")
             if method in ("PATCH", "PUT", "DELETE") and "dryRun" not in parts.query:
                 last = parts.path.rpartition("/")[2]
-                if not last.startswith((name, identity.lease_name(name))) and "/pods/" not in parts.path:
+                if not last.startswith((name, *leases)) and "/pods/" not in parts.path:
                     wrong.append(f"{method} {parts.path}")
             for path, value in written(method, body):
                 if path == "/spec/replicas" and not 0 <= value <= SIZE:
@@ -479,7 +481,7 @@ def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(
     """At most for the 15 s of a task that was killed, and some time to look."""
     names = {title: neighbours.begin(PHASES["idle"]) for title in HELD}
     for title, (spec, holder) in HELD.items():
-        name = identity.lease_name(names[title])
+        name = identity.lease_name(RC, names[title])
         whole = {"holderIdentity": "somebody", "leaseDurationSeconds": 15, "renewTime": "1970-01-01T00:00:00.000000Z", **spec}
         body = {"metadata": {"name": name, "annotations": {marks.HOLDER: holder}}, "spec": whole}
         neighbours.namespace._call("POST", LEASES.format(neighbours.namespace.name), body)

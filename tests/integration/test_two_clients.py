@@ -22,10 +22,12 @@ from namespace import Killed, dies, eventually, uids
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import lease_name, lease_name_without_kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process
 
 REPLICAS = 4
+NAME = lease_name("ReplicationController", "foo")
 
 
 @pytest.mark.parametrize("first, second", [
@@ -83,8 +85,15 @@ def result(process):
 
 
 def lease(namespace):
+    """That of foo and its kind."""
+    found = leases(namespace)
+    return found.get(NAME)
+
+
+def leases(namespace):
+    """All of the namespace, by name."""
     found = namespace._call("GET", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases")["items"]
-    return found[0] if found else None
+    return {item["metadata"]["name"]: item for item in found}
 
 
 @pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
@@ -110,7 +119,7 @@ def test_of_two_clients_one_wins_and_the_other_says_who(namespace, times):
             assert not refused["changed"] and "lock_timeout" in refused["failure"]["next_command"]
             finish(namespace)
         assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
-        assert "foo" not in observer.controllers_deleted and lease(namespace) is None
+        assert "foo" not in observer.controllers_deleted and leases(namespace) == {}
         assert namespace.rcs() == ["foo"] and len(uids(namespace.pods())) == REPLICAS
 
 
@@ -133,7 +142,7 @@ def test_a_killed_task_is_followed_at_once_on_the_same_machine(namespace):
         first.kill()
         first.wait()
         assert lease(namespace)
-        assert namespace.roll(image="myimage:v2")["changed"] and lease(namespace) is None
+        assert namespace.roll(image="myimage:v2")["changed"] and leases(namespace) == {}
 
 
 def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace):
@@ -154,7 +163,8 @@ def test_a_driver_that_has_lost_its_lease_stops_before_its_next_write(namespace)
         first.send_signal(signal.SIGCONT)
         failure = result(first)["failure"]
 
-    assert "somebody@elsewhere, process 1 took over" in failure["what"] and "image=myimage:v2" in failure["next_command"]
+    assert f"somebody@elsewhere, process 1 has written the Lease {NAME}, which this task renewed" in failure["what"]
+    assert "image=myimage:v2" in failure["next_command"]
     assert {name: namespace.rc(name)["metadata"]["generation"] for name in namespace.rcs()} == before
     assert lease(namespace)["spec"]["holderIdentity"] == "somebody@elsewhere, process 1"
 
@@ -187,11 +197,12 @@ def finish(namespace):
     namespace.roll(image="myimage:v1")
 
 
-def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace):
+@pytest.mark.parametrize("name", [NAME, lease_name_without_kind("foo")])
+def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace, name):
     """It asks for 68 years, in the name of a process that lives as long as this machine, with all numbers as high as they go."""
     namespace.make_primary(2)
     process = Process.mine()._replace(pid="1", started=lease_room._started("1"), task="x")
-    metadata = {"name": "baton-kubernetes-foo", "annotations": {marks.HOLDER: str(process)}, "finalizers": ["example.com/never"]}
+    metadata = {"name": name, "annotations": {marks.HOLDER: str(process)}, "finalizers": ["example.com/never"]}
     namespace._call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
         "spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2**31 - 1, "leaseTransitions": 2**31 - 1,
@@ -200,4 +211,4 @@ def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace):
     began = time.monotonic()
     assert namespace.roll(image="myimage:v2")["changed"]
 
-    assert time.monotonic() - began > lease_room.DURATION and lease(namespace) is None
+    assert time.monotonic() - began > lease_room.DURATION and leases(namespace) == {}

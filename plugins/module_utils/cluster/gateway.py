@@ -78,8 +78,8 @@ class Leases(t.Protocol):
     def put_lease(self, lease: Json) -> Json | None:
         """Create a Lease, or replace the version that it names; None when somebody was faster."""
 
-    def drop_lease(self, lease: Json) -> None:
-        """Delete that version of a Lease if that is possible at once."""
+    def drop_lease(self, lease: Json) -> bool:
+        """Delete that version of a Lease if that is possible at once; False when somebody has written another one."""
 
     def server_time(self) -> float:
         """Seconds since 1970 by the API server's clock, as far as it has told."""
@@ -125,8 +125,8 @@ class Alone:
     def put_lease(self, lease: Json) -> Json | None:
         return {**lease, "metadata": {**lease["metadata"], "uid": "", "resourceVersion": "1"}}
 
-    def drop_lease(self, lease: Json) -> None:
-        return
+    def drop_lease(self, lease: Json) -> bool:
+        return True
 
     def server_time(self) -> float:
         return 0.0

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 
 from ..model.errors import RolloutError
@@ -46,12 +45,14 @@ class KubernetesLeases:
                 return None
             raise refused.as_error(self._where, next_command=_WITHOUT_LOCK) from refused
 
-    def drop_lease(self, lease: Json) -> None:
+    def drop_lease(self, lease: Json) -> bool:
         metadata = lease["metadata"]
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background",
                    "preconditions": {field: metadata[field] for field in ("uid", "resourceVersion")}}
-        with contextlib.suppress(Unreachable, RolloutError):
-            self._http.once("DELETE", f"{self._path}/{quoted(metadata['name'])}", options)
+        try:
+            return self._http.once("DELETE", f"{self._path}/{quoted(metadata['name'])}", options)[0] != 409
+        except (Unreachable, RolloutError):
+            return True  # not worth another try
 
     def server_time(self) -> float:
         return time.time() + self._http.clock_difference

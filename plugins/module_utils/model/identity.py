@@ -53,10 +53,18 @@ def successor_name(name: str, value: str) -> str:
     return f"{name[: NAME_LIMIT - len(value) - 1].rstrip('-.')}-{value}"
 
 
-def lease_name(name: str) -> str:
-    """The name of the Lease that a task for a controller of that name holds."""
-    lease = f"baton-kubernetes-{name}"
-    return lease if len(lease) <= NAME_LIMIT else successor_name(lease, digest(name))
+def lease_name(kind: str, name: str) -> str:
+    """Return the name of the Lease for a controller of that kind and name; no name of an earlier version has a dot there."""
+    return _shortened(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)
+
+
+def lease_name_without_kind(name: str) -> str:
+    """Return the name that earlier versions give to the Lease for a controller of that name, whatever its kind."""
+    return _shortened(f"baton-kubernetes-{name}", name)
+
+
+def _shortened(lease: str, content: str) -> str:
+    return lease if len(lease) <= NAME_LIMIT else successor_name(lease, digest(content))
 
 
 def did_you_mean(name: str, known: t.Iterable[str]) -> str:

@@ -55,14 +55,17 @@ def run(
     waiting, and tells why the task should end, or "". Raises RolloutError with the steps so far on it.
     """
     it = _Run(flow, request, gateway, clock, say, stop, intervals)
-    # No `finally`: a client that dies does nothing more, and the tests' clients die by a BaseException.
+    # A client that dies sends nothing more, and the tests' clients die by a BaseException: then only its own memory goes.
     try:
         result = it.to_the_end()
     except Exception:
         it.end()
         raise
-    it.end()
-    return result
+    else:
+        it.end()
+        return result
+    finally:
+        it.lease.forget()
 
 
 def simulate(flow: Flow, request: Request, real: RealGateway) -> Json:

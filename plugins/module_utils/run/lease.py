@@ -10,13 +10,18 @@ at once, if it is certain that the process has ended: it cannot come back then.
 
 Nothing that is written in a Lease is a reason to take it, or not to: neither a clock's time nor how long its holder would like to
 have it. It must be seen not to be renewed for DURATION, by our own clock, as client-go's leaderelection has it.
+
+The Lease is named by the kind and the name of the controller. Earlier versions left out the kind: a task holds the Lease of that
+name too, to be excluded by them and to exclude them, and shares it with the tasks of this version for other kinds.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import datetime
+import functools
 import getpass
 import os
 import pathlib
@@ -24,7 +29,7 @@ import socket
 import typing as t
 import uuid
 
-from ..cluster.gateway import Gateway
+from ..cluster.gateway import Gateway, ahead
 from ..model import fields, identity, marks
 from ..model.errors import RolloutError
 from ..model.fields import Json, told
@@ -38,29 +43,37 @@ RENEW_AFTER = 2.0
 AT_LATEST = DURATION / 2
 #: Seconds between two looks at somebody else's lease.
 LOOK_AGAIN = 0.5
+#: The same for the Lease that is shared with tasks for other kinds; a client of an earlier version sees two within DURATION.
+RENEW_SHARED_AFTER = 5.0
+#: How many times a write of a Lease that is still this task's is tried, where others that share it write it too.
+MOST_WRITERS = 10
+#: Characters of the annotation that names the holders: more than tasks of all kinds need.
+MOST_TEXT = 1500
 #: How often a Lease may change its holder, for the API; it takes none with a higher number.
 MOST_TRANSITIONS = 2**31 - 1
 
 
 class Process(t.NamedTuple):
-    """One task's process, told from every other one that ever was."""
+    """One task's process, distinguished from every other process that ever was."""
 
     #: Which processes have the same numbering: boot and pid namespace; "" where that cannot be told.
     machine: str
     pid: str
     #: When the process has started, in the system's own ticks.
     started: str
+    #: A random number and, since Leases are named by kind, the kind of the controller.
     task: str
 
     @classmethod
-    def mine(cls) -> Process:
+    def mine(cls, kind: str = "") -> Process:
+        """Return the process of a new task of this Python process."""
         try:
             boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
             machine = f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
         except OSError:
             machine = ""
         pid = str(os.getpid())
-        return cls(machine, pid, _started(pid) or "", uuid.uuid4().hex[:8])
+        return cls(machine, pid, _started(pid) or "", uuid.uuid4().hex[:8] + (f".{kind}" if kind else ""))
 
     @classmethod
     def from_text(cls, text: str) -> Process | None:
@@ -72,16 +85,21 @@ class Process(t.NamedTuple):
     def __str__(self) -> str:
         return "/".join(self)
 
+    @property
+    def kind(self) -> str:
+        """The kind of the controller that the task works on; "" of a version whose Leases are not named by kind."""
+        return self.task.partition(".")[2]
+
     def is_on_machine_of(self, other: Process) -> bool:
         return bool(self.machine) and self.machine == other.machine
 
     def has_ended(self) -> bool:
         """Whether that is certain; to be asked of a process on this machine.
 
-        This one has ended all its tasks before it begins another. Others may be hidden in /proc, but not from a signal.
+        Of its own tasks, this process knows which are at work. Others may be hidden in /proc, but not from a signal.
         """
         if self.pid == str(os.getpid()):
-            return True
+            return self.task not in _AT_WORK
         try:
             os.kill(int(self.pid), 0)
         except ProcessLookupError:
@@ -91,11 +109,16 @@ class Process(t.NamedTuple):
         return _started(self.pid) not in (None, self.started)
 
 
+#: The tasks of this process that hold a Lease, or try to: each controller of a fleet is a task of its own.
+_AT_WORK: set[str] = set()
+
+
 @dataclasses.dataclass(frozen=True)
 class Held:
     """A Lease as it was found: what somebody has written, of which anything may be missing or make no sense."""
 
-    process: Process | None
+    #: One, but for a Lease that tasks for several kinds share; none where somebody has written something else.
+    processes: tuple[Process, ...]
     holder: str
     renewed: str
     acquired: str
@@ -106,8 +129,10 @@ class Held:
     @classmethod
     def from_api(cls, found: Json) -> Held:
         metadata, spec = fields.mapping(found, "metadata"), fields.mapping(found, "spec")
+        written = marks.holder(fields.mapping(metadata, "annotations"))[:MOST_TEXT].split(" ")
+        processes = [Process.from_text(each) for each in written]
         return cls(
-            process=Process.from_text(marks.holder(fields.mapping(metadata, "annotations"))),
+            processes=() if None in processes else tuple(t.cast("list[Process]", processes)),
             holder=told(fields.text(spec, "holderIdentity"))[:200],
             renewed=fields.text(spec, "renewTime"),
             acquired=told(fields.text(spec, "acquireTime")),
@@ -118,27 +143,45 @@ class Held:
     @property
     def renewal(self) -> tuple[object, ...]:
         """Another one each time that a holder renews it, or that it gets another holder."""
-        return self.process, self.holder, self.renewed
+        return self.processes, self.holder, self.renewed
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all its holders are of a version that shares it with those for other kinds."""
+        return bool(self.processes) and all(each.kind for each in self.processes)
 
     def __str__(self) -> str:
         return self.holder or "another task"
+
+
+class Task(t.NamedTuple):
+    """What a task's Leases have in common."""
+
+    gateway: Gateway
+    request: Request
+    elapsed: t.Callable[[], float]
+    sleep: t.Callable[[float], None]
+    stop: t.Callable[[], str]
+    say: t.Callable[[str], None]
+    process: Process
 
 
 class Lease:
     """The right to change one controller."""
 
     def __init__(self, gateway: Gateway, request: Request, elapsed: t.Callable[[], float], sleep: t.Callable[[float], None],
-                 stop: t.Callable[[], str], say: t.Callable[[str], None], renew_after: float = RENEW_AFTER) -> None:
-        self._gateway, self._request, self._renew_after = gateway, request, renew_after
-        self._elapsed, self._sleep, self._stop, self._say = elapsed, sleep, stop, say
-        self._name = identity.lease_name(request.name)
-        self._process = Process.mine()
-        self._held: Json | None = None
-        self._renewed_at = 0.0
-        #: The renewal that is under way.
-        self._renewal: concurrent.futures.Future[bool] | None = None
-        #: Somebody else has it, who took this task for dead.
-        self.is_lost = False
+                 stop: t.Callable[[], str], say: t.Callable[[str], None], renew_after: float = RENEW_AFTER,
+                 process: Process | None = None) -> None:
+        self.process = process or Process.mine(str(request.kind))
+        self._gateway, self._request = gateway, request
+        task = Task(gateway, request, elapsed, sleep, stop, say, self.process)
+        self._leases = [*(_Exclusive(task, identity.lease_name(kind, request.name), renew_after) for kind in request.locked_kinds),
+                        _Shared(task, identity.lease_name_without_kind(request.name), max(renew_after, RENEW_SHARED_AFTER))]
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody else has it, who took this task for dead."""
+        return any(lease.is_lost for lease in self._leases)
 
     def take(self) -> None:
         """Get hold of it; lock_timeout is how many seconds to wait for a holder that is alive.
@@ -146,7 +189,54 @@ class Lease:
         On the same machine that is known at once; elsewhere it shows by the next renewal. Raises RolloutError that names the
         holder.
         """
-        if self._put(None):  # as a rule there is none
+        _AT_WORK.add(self.process.task)
+        for lease in self._leases[1:]:
+            lease.take_meanwhile()
+        for lease in self._leases:
+            lease.take(self.keep)
+
+    def is_somebody_elses(self) -> bool:
+        """Whether there is a holder who is not known to have ended; that is a request or two. Raises RolloutError."""
+        return self._request.lock and any(lease.is_somebody_elses() for lease in self._leases)
+
+    def keep(self) -> None:
+        """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
+        for lease in self._leases:
+            lease.keep()
+
+    def release(self) -> None:
+        """Let the next one in; a failure to do so costs that one DURATION and is not worth an error."""
+        answers = [ahead(self._gateway, lease.release) for lease in self._leases]
+        for answer in answers:
+            with contextlib.suppress(RolloutError):
+                answer()
+        self.forget()
+
+    def forget(self) -> None:
+        """Note that this task is over; what it still holds, the next one of this process may take."""
+        _AT_WORK.discard(self.process.task)
+
+
+class _Exclusive:
+    """A Lease that has one holder."""
+
+    def __init__(self, task: Task, name: str, renew_after: float) -> None:
+        self._task, self._name, self._renew_after = task, name, renew_after
+        self._gateway, self._request, self._elapsed = task.gateway, task.request, task.elapsed
+        self._held: Json | None = None
+        self._renewed_at = 0.0
+        #: The renewal, or the creation, that is under way.
+        self._renewal: concurrent.futures.Future[bool] | None = None
+        self.is_lost = False
+
+    def take_meanwhile(self) -> None:
+        """Begin to create it where answers take long; take() has the answer."""
+        self._renewal = self._gateway.beside(functools.partial(self._put, None))
+
+    def take(self, meanwhile: t.Callable[[], None]) -> None:
+        """Get hold of it; meanwhile is called during a wait. Raises RolloutError."""
+        begun, self._renewal = self._renewal, None
+        if begun.result() if begun and not begun.cancel() else self._put(None):  # as a rule there is none
             return
         began = changed_at = self._elapsed()
         renewal: tuple[object, ...] | None = None
@@ -162,38 +252,47 @@ class Lease:
                 if now - began > 2 * DURATION + self._request.lock_timeout:
                     raise RolloutError(f"could not acquire the Lease {self._name}: other tasks kept getting it first",
                                        where=self._request.where, next_command=self._request.command())
-                self._sleep(LOOK_AGAIN)
+                self._pause(meanwhile)
                 continue
             # Not known to be alive is no reason to refuse: a task that was killed is the commonest reason for the next one.
             if (was_renewed or self._is_here_and_recent(found)) and now - began >= self._request.lock_timeout:
                 raise RolloutError(
                     f"another task is already working on it: {found}, since {found.acquired or '?'}", where=self._request.where,
                     next_command=("let it finish, or wait for it with lock_timeout=600:", self._request.command()))
-            if reason := self._stop():
+            if reason := self._task.stop():
                 raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._request.where,
                                    next_command=self._request.command())
             if not has_told:
                 has_told = True
-                self._say(f"waiting for the task of {found} to end")
-            self._sleep(LOOK_AGAIN)
+                self._task.say(f"waiting for the task of {found} to end")
+            self._pause(meanwhile)
+
+    def _pause(self, meanwhile: t.Callable[[], None]) -> None:
+        self._task.sleep(LOOK_AGAIN)
+        meanwhile()
 
     def is_somebody_elses(self) -> bool:
         """Whether there is a holder who is not known to have ended; that is one request. Raises RolloutError."""
-        found = self._found() if self._request.lock else None
+        found = self._found()
         return found is not None and not self._has_ended(found, unchanged_for=0)
 
     def keep(self) -> None:
-        """Renew it where that is due. Raises RolloutError when somebody else has it, who took this task for dead."""
+        """Renew it where that is due, if it is held. Raises RolloutError when somebody else has it."""
         if self._held is None or self._is_renewed():
             return
-        found = self._found()
-        if found is None or self._is_mine(found):
+        found: Held | None = None
+        for _try in range(MOST_WRITERS):
+            found = self._found()
+            if found is not None and not self._is_mine(found):
+                break
             if self._put(found):
                 return
-            found = self._found()
+        age = self._elapsed() - self._renewed_at
         self._held, self.is_lost = None, True
         raise RolloutError(
-            f"stopped: {found or 'another task'} took over, because this task had not renewed its Lease for {DURATION} s",
+            f"stopped: {found or 'another task'} took over, because this task had not renewed its Lease for {DURATION} s"
+            if age > DURATION else
+            f"stopped: {found or 'another task'} has written the Lease {self._name}, which this task renewed {age:.0f} s ago",
             where=self._request.where, next_command=self._request.command())
 
     def _is_renewed(self) -> bool:
@@ -214,12 +313,15 @@ class Lease:
         return self._held is not None and self._put(Held.from_api(self._held))
 
     def release(self) -> None:
-        """Let the next one in; a failure to do so costs that one DURATION and is not worth an error."""
+        """Delete it, if it is held. Raises RolloutError."""
         if self._renewal and not self._renewal.cancel():
             concurrent.futures.wait([self._renewal])
-        if self._held is not None:
-            self._gateway.drop_lease(self._held)
-            self._held = None
+        held, self._held = self._held, None
+        if held is not None:
+            self._let_go(held)
+
+    def _let_go(self, held: Json) -> None:
+        self._gateway.drop_lease(held)
 
     def _found(self) -> Held | None:
         found = self._gateway.lease(self._name)
@@ -228,31 +330,40 @@ class Lease:
     def _put(self, found: Held | None) -> bool:
         """Write it as ours over what was found; False when somebody was faster."""
         began = self._elapsed()
-        is_mine = found is not None and self._is_mine(found)
-        now = _micro_time(self._gateway.server_time())
-        metadata = {"name": self._name, "namespace": self._request.namespace,
-                    "annotations": {marks.HOLDER: str(self._process)}}
-        if found is not None:
-            metadata |= {"uid": found.uid, "resourceVersion": found.version}
-        transitions = found.transitions + (not is_mine) if found else 0
-        stored = self._gateway.put_lease({
-            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
-            "spec": {"holderIdentity": f"{who()}, process {os.getpid()}", "leaseDurationSeconds": DURATION, "renewTime": now,
-                     "acquireTime": (found.acquired if found and is_mine else "") or now,
-                     "leaseTransitions": transitions if 0 <= transitions <= MOST_TRANSITIONS else 0}})
+        stored = self._write(found, [*(self._others(found) if found else ()), self._task.process])
         if stored is None:
             return False
         self._held, self._renewed_at = stored, began
         return True
 
+    def _write(self, found: Held | None, processes: t.Iterable[Process]) -> Json | None:
+        """Write the Lease of these processes over what was found; None when somebody was faster. Raises RolloutError."""
+        is_mine = found is not None and self._is_mine(found)
+        now = _micro_time(self._gateway.server_time())
+        metadata = {"name": self._name, "namespace": self._request.namespace,
+                    "annotations": {marks.HOLDER: " ".join(map(str, processes))}}
+        if found is not None:
+            metadata |= {"uid": found.uid, "resourceVersion": found.version}
+        transitions = found.transitions + (not is_mine) if found else 0
+        return self._gateway.put_lease({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,
+            "spec": {"holderIdentity": f"{who()}, process {os.getpid()}", "leaseDurationSeconds": DURATION, "renewTime": now,
+                     "acquireTime": (found.acquired if found and is_mine else "") or now,
+                     "leaseTransitions": transitions if 0 <= transitions <= MOST_TRANSITIONS else 0}})
+
+    def _others(self, found: Held) -> list[Process]:
+        """Return the processes that keep it beside this task's."""
+        return []
+
     def _has_ended(self, found: Held, unchanged_for: float) -> bool:
-        if self._is_mine(found) or not found.holder:
-            return True
-        return unchanged_for > DURATION or bool(self._is_here(found) and found.process and found.process.has_ended())
+        return self._is_mine(found) or unchanged_for > DURATION or self._has_certainly_ended(found)
+
+    def _has_certainly_ended(self, found: Held) -> bool:
+        return not found.holder or (self._is_here(found) and all(each.has_ended() for each in found.processes))
 
     def _is_here(self, found: Held) -> bool:
-        """Whether the holder says that it is a process of this machine."""
-        return bool(found.process and found.process.is_on_machine_of(self._process))
+        """Whether the holders say that they are processes of this machine."""
+        return bool(found.processes) and all(each.is_on_machine_of(self._task.process) for each in found.processes)
 
     def _is_here_and_recent(self, found: Held) -> bool:
         """Whether that may be believed: of a process that does not renew it, anybody may have written that."""
@@ -260,7 +371,34 @@ class Lease:
         return self._is_here(found) and renewed is not None and abs(self._gateway.server_time() - renewed) <= DURATION
 
     def _is_mine(self, found: Held) -> bool:
-        return found.process == self._process
+        return self._task.process in found.processes
+
+
+class _Shared(_Exclusive):
+    """The Lease of earlier versions, whatever the kind: held by a task of theirs, or by tasks of this version together."""
+
+    def _others(self, found: Held) -> list[Process]:
+        """Return the tasks for other kinds that may be at work; of this task's kinds, the other Leases have told that none is."""
+        if not found.is_shared:
+            return []
+        mine, kinds = self._task.process, set(map(str, self._request.locked_kinds))
+        return [each for each in found.processes
+                if each.kind not in kinds and not (each.is_on_machine_of(mine) and each.has_ended())]
+
+    def _has_ended(self, found: Held, unchanged_for: float) -> bool:
+        return found.is_shared or super()._has_ended(found, unchanged_for)
+
+    def _let_go(self, held: Json) -> None:
+        """Delete it, or leave it to the others that hold it."""
+        found: Held | None = Held.from_api(held)
+        for _try in range(MOST_WRITERS):
+            if found is None or not self._is_mine(found):
+                return
+            others = self._others(found)
+            if self._write(found, others) if others else self._gateway.drop_lease(held):
+                return
+            stored = self._gateway.lease(self._name)
+            held, found = stored or {}, Held.from_api(stored) if stored else None
 
 
 def who() -> str:

@@ -5,28 +5,42 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
+import contextlib
+import dataclasses
+import functools
 import os
+import random
 import subprocess
 import sys
+import threading
+import types
 
 import pytest
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import (
+    is_name,
+    lease_name,
+    lease_name_without_kind,
+)
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import DURATION, Lease, Process
 
-REQUEST = Request("foo", "shop", images={"": "myimage:v2"})
-NAME = "baton-kubernetes-foo"
+NAME = "baton-kubernetes.replicationcontroller.foo"
+#: The Lease of versions that have left out the kind.
+WITHOUT_KIND = "baton-kubernetes-foo"
 
 
 class Server:
     """Leases as the API server keeps them, and its clock."""
 
     def __init__(self):
-        self.leases, self.now, self.version = {}, 1_000_000.0, 0
+        self.leases, self.now, self.version, self.writes = {}, 1_000_000.0, 0, collections.Counter()
         #: On a slow line, what is under way; None on another.
         self.beside_others = None
         #: Whether there is a connection for that.
@@ -40,12 +54,16 @@ class Server:
         if (known or {"metadata": {}})["metadata"].get("resourceVersion") != version:
             return None
         self.version += 1
-        self.leases[NAME] = {**it, "metadata": {**it["metadata"], "uid": "1", "resourceVersion": str(self.version)}}
-        return self.leases[NAME]
+        self.writes[it["metadata"]["name"]] += 1
+        stored = {**it, "metadata": {**it["metadata"], "uid": "1", "resourceVersion": str(self.version)}}
+        self.leases[it["metadata"]["name"]] = stored
+        return stored
 
     def drop_lease(self, it):
-        if self.leases.get(NAME) == it:
-            del self.leases[NAME]
+        is_that = self.leases.get(it["metadata"]["name"]) == it
+        if is_that:
+            del self.leases[it["metadata"]["name"]]
+        return is_that
 
     def server_time(self):
         return self.now
@@ -82,12 +100,14 @@ class UnderWay(concurrent.futures.Future):
 class Client:
     """A task; every second that it sleeps passes on the server too, and others do then what they do."""
 
-    def __init__(self, server, machine="", lock_timeout=0, others=lambda: None, clock=0.0):
-        self.server, self.others, self.lines, self.slept, self.clock = server, others, [], 0.0, clock
+    def __init__(self, server, machine="", lock_timeout=0, others=lambda: None, kind=Kind.REPLICATION_CONTROLLER,
+                 process=None, renew_after=lease.RENEW_AFTER, **options):
+        self.server, self.others, self.lines, self.slept, self.clock = server, others, [], 0.0, 0.0
         self.reason = ""
-        request = Request("foo", "shop", images={"": "myimage:v2"}, lock_timeout=lock_timeout)
-        self.lease = Lease(server, request, lambda: self.clock, self.sleep, lambda: self.reason, self.lines.append)
-        self.lease._process = self.lease._process._replace(machine=machine)
+        request = Request("foo", "shop", kind=kind, images={"": "myimage:v2"}, lock_timeout=lock_timeout, **options)
+        process = process or Process.mine(str(kind))._replace(machine=machine)
+        self.lease = Lease(server, request, lambda: self.clock, self.sleep, lambda: self.reason, self.lines.append, renew_after,
+                           process)
 
     def sleep(self, seconds):
         assert self.slept < 120, "this wait has no end"
@@ -183,8 +203,7 @@ def test_a_fleet_s_holder_that_writes_its_own_time_is_not_robbed(server, seconds
             super().works()
             server.server_time = now
 
-    first = Elsewhere(server)
-    first.lease._renew_after = 7.0
+    first = Elsewhere(server, renew_after=7.0)
     server.server_time = lambda: server.now + seconds
     first.lease.take()
     del server.server_time
@@ -209,10 +228,10 @@ def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monk
 
 
 def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server):
-    first = Client(server, machine="here")
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        first.lease._process = first.lease._process._replace(pid=str(process.pid), started=lease._started(str(process.pid)))
-        first.lease.take()
+        its = Process.mine("ReplicationController")._replace(machine="here", pid=str(process.pid),
+                                                             started=lease._started(str(process.pid)))
+        Client(server, process=its).lease.take()
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine="here").lease.take()
         process.kill()
@@ -355,7 +374,7 @@ def test_it_is_renewed_in_time_and_not_at_every_turn(server):
         client.later(0.1)
         client.lease.keep()
 
-    assert server.version in (2, 3)
+    assert server.writes[NAME] in (2, 3) and server.writes[WITHOUT_KIND] == 1
     assert server.leases[NAME]["spec"]["acquireTime"] < server.leases[NAME]["spec"]["renewTime"]
 
 
@@ -382,14 +401,15 @@ def test_a_lease_that_somebody_deletes_or_touches_is_held_again(server):
         spoil()
         client.later(lease.RENEW_AFTER)
         client.lease.keep()
-        assert server.leases[NAME]["metadata"]["annotations"] == {marks.HOLDER: str(client.lease._process)}
+        assert server.leases[NAME]["metadata"]["annotations"] == {marks.HOLDER: str(client.lease.process)}
 
 
 @pytest.fixture
 def slow(server):
     """A client on a slow line, whose Lease is due to be renewed."""
-    client, server.beside_others = Client(server), []
+    client = Client(server)
     client.lease.take()
+    server.beside_others = []
     client.later(lease.RENEW_AFTER)
     return client
 
@@ -398,24 +418,49 @@ def test_on_a_slow_line_nothing_waits_for_a_renewal_that_is_in_time(server, slow
     for _turn in range(3):
         slow.lease.keep()
         slow.later(1)
-    assert len(server.beside_others) == 1 and server.version == 1
+    assert len(server.beside_others) == 1 and server.writes[NAME] == 1
 
     server.beside_others[0].answer()
     slow.lease.keep()
     slow.later(lease.RENEW_AFTER)
     slow.lease.keep()
 
-    assert len(server.beside_others) == 2 and server.version == 2
+    assert len(server.beside_others) == 3 and server.writes[NAME] == 2  # of both Leases
+
+
+def test_on_a_slow_line_both_leases_are_created_and_deleted_at_once(server):
+    server.beside_others = []
+    client = Client(server)
+    client.lease.take()
+    assert len(server.beside_others) == 1 and server.writes == {NAME: 1, WITHOUT_KIND: 1}
+
+    client.lease.release()
+    assert len(server.beside_others) == 3 and server.leases == {}
+
+
+def test_on_a_slow_line_a_refused_task_lets_go_what_it_has_got_meanwhile(server, monkeypatch):
+    monkeypatch.setattr(concurrent.futures, "wait", lambda under_way: [each.answer() for each in under_way])
+    first = Client(server)
+    first.lease.take()
+    del server.leases[WITHOUT_KIND]
+    server.beside_others = []
+    second = Client(server, others=first.works)
+    with pytest.raises(RolloutError, match="another task is already working on it"):
+        second.lease.take()
+
+    second.lease.release()
+
+    assert str(second.lease.process) not in str(server.leases)
 
 
 def test_nothing_is_done_any_more_before_a_renewal_that_is_late(server, slow):
     slow.lease.keep()
     slow.later(lease.AT_LATEST - lease.RENEW_AFTER)
-    assert server.version == 1
+    assert server.writes[NAME] == 1
 
     slow.lease.keep()
 
-    assert server.version == 2
+    assert server.writes[NAME] == 2
 
 
 def test_a_renewal_that_was_answered_long_ago_is_none(server, slow):
@@ -438,7 +483,7 @@ def test_a_renewal_that_waits_for_a_connection_is_sent_without_when_it_is_late(s
 
     slow.lease.keep()
 
-    assert server.version == 2 and server.beside_others[0].cancelled()
+    assert server.writes[NAME] == 2 and server.beside_others[0].cancelled()
 
 
 def test_a_lease_is_let_go_without_a_renewal_that_was_not_sent(server, slow):
@@ -452,8 +497,9 @@ def test_a_lease_is_let_go_without_a_renewal_that_was_not_sent(server, slow):
 
 def test_a_renewal_beside_that_finds_another_holder_stops_the_driver(server, slow):
     slow.lease.keep()
+    slow.later(DURATION + 1)
     second = Client(server)
-    second.lease.take()  # it runs in this very process, whose earlier tasks have ended
+    second.lease.take()
     server.beside_others[0].answer()
 
     with pytest.raises(RolloutError, match="took over"):
@@ -483,9 +529,293 @@ def test_a_lease_is_let_go_as_it_was_renewed_last(server, slow, monkeypatch):
     assert server.leases == {}
 
 
-def test_the_name_of_a_lease_fits():
-    from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import lease_name
-
+def test_the_names_of_leases_fit_and_differ():
     long, other = "a" * 253, "a" * 252 + "b"
+    names = [name for controller in (long, other, "foo", "deployment.foo", "deployment-foo")
+             for name in (lease_name_without_kind(controller), *(lease_name(kind, controller) for kind in Kind))]
 
-    assert len(lease_name(long)) <= 253 and lease_name(long) != lease_name(other)
+    assert len(set(names)) == len(names) and all(map(is_name, names))
+
+
+# Kinds of one name, and the version that has left them out
+
+
+class Earlier(Client):
+    """A task of a version whose Leases are not named by kind."""
+
+    def __init__(self, server, **options):
+        super().__init__(server, **options)
+        task = self.lease._leases[0]._task._replace(process=self.lease.process._replace(task=self.lease.process.task[:8]))
+        self.lease._leases = [lease._Exclusive(task, WITHOUT_KIND, lease.RENEW_AFTER)]
+
+
+@pytest.mark.parametrize("machine", ["", "here"])
+def test_two_kinds_of_one_name_are_worked_on_at_once(server, machine):
+    """By one process, as a fleet does, for longer than a Lease lasts; a third task for either kind is refused."""
+    kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)
+    fleet = [Client(server, machine, kind=kind, renew_after=7.0) for kind in kinds]
+    for client in fleet:
+        client.lease.take()
+    for _second in range(2 * DURATION):
+        server.now += 1
+        for client in fleet:
+            client.clock += 1
+            client.lease.keep()
+
+    assert [client.slept for client in fleet] == [0, 0]
+    for kind in kinds:
+        with pytest.raises(RolloutError, match="another task is already working on it"):
+            Client(server, machine, kind=kind, others=lambda: [client.works() for client in fleet]).lease.take()
+    for client in fleet:
+        client.lease.keep()
+        client.lease.release()
+    assert server.leases == {}
+
+
+@pytest.mark.parametrize("first, second", [(Earlier, Client), (Client, Earlier)])
+@pytest.mark.parametrize("machine", ["", "here"])
+@pytest.mark.parametrize("kind", [Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT])
+def test_a_version_without_kinds_and_this_one_exclude_each_other(server, first, second, machine, kind, monkeypatch):
+    monkeypatch.setattr(Process, "has_ended", lambda process: False)  # an earlier version runs in another process
+    one = first(server, machine=machine, kind=kind)
+    one.lease.take()
+    other = second(server, machine=machine, others=one.works)
+    with pytest.raises(RolloutError, match="another task is already working on it"):
+        other.lease.take()
+    other.lease.release()
+    one.lease.keep()
+    one.lease.release()
+
+    assert server.leases == {}
+    second(server, machine=machine).lease.take()
+
+
+def test_the_lease_without_kind_stays_for_the_last_who_shares_it(server):
+    one, other = Client(server), Client(server, kind=Kind.DEPLOYMENT)
+    one.lease.take()
+    other.lease.take()
+    one.lease.release()
+
+    with pytest.raises(RolloutError, match="another task is already working on it"):
+        Earlier(server, others=other.works).lease.take()
+
+    other.lease.release()
+    assert server.leases == {}
+
+
+def test_a_task_of_an_earlier_version_is_waited_for_while_the_own_lease_is_renewed(server):
+    earlier = Earlier(server)
+    earlier.lease.take()
+
+    def work():
+        earlier.works() if client.slept < 40 else earlier.lease.release()
+
+    client = Client(server, lock_timeout=60, others=work)
+    client.lease.take()
+
+    assert 40 <= client.slept <= 41 and server.writes[NAME] > 40 / lease.RENEW_AFTER / 2
+
+
+@pytest.mark.parametrize("state", [State.MIGRATED, State.UPDATED])
+def test_a_migration_keeps_tasks_for_the_deployment_out(server, state):
+    migrates = state is State.MIGRATED
+    first = Client(server, state=state)
+    first.lease.take()
+    second = Client(server, kind=Kind.DEPLOYMENT, others=first.works)
+
+    if migrates:
+        with pytest.raises(RolloutError, match="another task is already working on it"):
+            second.lease.take()
+    else:
+        second.lease.take()
+    second.lease.release()
+    first.lease.release()
+    assert server.leases == {}
+
+
+def test_a_task_that_ended_in_this_process_is_followed_at_once(server):
+    """Killed tests aside, a task lets its Lease go; where that request failed, the process knows that it is over."""
+    first = Client(server, machine="here")
+    first.lease.take()
+    first.lease.forget()
+
+    second = Client(server, machine="here")
+    second.lease.take()
+
+    assert second.slept == 0
+
+
+def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(server):
+    client = Client(server)
+    client.lease.take()
+    client.later(3)
+    server.leases[NAME] = {"metadata": {"name": NAME, "resourceVersion": "99"}, "spec": {"holderIdentity": "somebody"}}
+
+    with pytest.raises(RolloutError) as error:
+        client.lease.keep()
+
+    assert error.value.what == f"stopped: somebody has written the Lease {NAME}, which this task renewed 3 s ago"
+    assert client.lease.is_lost
+
+
+#: Who may stand in a Lease, and whether the next task of another process follows at once, after DURATION, or not at all while that
+#: one renews it.
+ENDED, LIVES = {"pid": "1", "started": "0"}, {"pid": "1", "started": lease._started("1")}
+WHO = {
+    "nobody": (None, "at once"),
+    "a process here that has ended": (dict(machine="here", **ENDED), "at once"),
+    "a process here that lives and is silent": (dict(machine="here", **LIVES), "never"),
+    "a process here that renews": (dict(machine="here", renews=True, **LIVES), "never"),
+    "a process elsewhere that is silent": (dict(machine="there", **ENDED), "later"),
+    "a process elsewhere that renews": (dict(machine="there", renews=True, **ENDED), "never"),
+    "a task of this process that is over": (dict(machine="here"), "at once"),
+    "a task of this process that is silent": (dict(machine="here", is_at_work=True), "never"),
+    "a task of this process that renews": (dict(machine="here", is_at_work=True, renews=True), "never"),
+}
+#: What the Lease without a kind is: of an earlier version, of this version's task for another kind, of both its tasks.
+SHARES = {"an earlier version": [""], "another kind": ["Deployment"], "two other kinds": ["Deployment", "DaemonSet"]}
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["its own Lease", "the one without kind"])
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.parametrize("share", SHARES)
+def test_the_state_space_of_a_lease(server, is_own, who, share):
+    """Whatever stands in either Lease: nobody who may be at work is robbed, and nobody who is not keeps others out for long."""
+    holder, expected = WHO[who]
+    name = NAME if is_own else WITHOUT_KIND
+    kinds = ["ReplicationController"] if is_own else SHARES[share]
+    if holder is not None:
+        fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "started")}
+        processes = [Process.mine(kind)._replace(**fields) for kind in kinds]
+        lease._AT_WORK.update(each.task for each in processes if holder.get("is_at_work"))
+        server.put_lease({"metadata": {"name": name, "annotations": {marks.HOLDER: " ".join(map(str, processes))}},
+                          "spec": {"holderIdentity": "jane", "renewTime": "1970-01-12T13:46:40.000000Z"}})
+    if not is_own and share != "an earlier version":
+        expected = "at once"
+
+    def work():
+        if holder and holder.get("renews") and client.slept % 2 == 0:
+            server.put_lease({**server.leases[name], "spec": {**server.leases[name]["spec"], "renewTime": f"{client.slept}"}})
+
+    client = Client(server, machine="here", others=work)
+    if expected == "never":
+        with pytest.raises(RolloutError, match="another task is already working on it: jane"):
+            client.lease.take()
+    else:
+        client.lease.take()
+        assert {"at once": client.slept == 0, "later": DURATION < client.slept < DURATION + 2}[expected]
+    client.lease.release()
+
+    if expected == "never" or (not is_own and share != "an earlier version" and who not in (
+            "nobody", "a process here that has ended", "a task of this process that is over")):
+        assert set(server.leases) == {name} and str(client.lease.process) not in str(server.leases)
+    else:
+        assert server.leases == {}
+
+
+class Turns:
+    """Threads of which one runs at a time: at each request and each wait, chance says which is next. Time passes when all wait."""
+
+    def __init__(self, chance):
+        self.chance, self.now, self.threads = chance, 0.0, []
+        self.current, self.overlaps = None, []
+
+    def add(self, work):
+        def run():
+            it.go.acquire()
+            with contextlib.suppress(Died):
+                work()
+            it.is_over = True
+            it.back.release()
+
+        it = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0), wakes=0.0, is_over=False)
+        it.thread = threading.Thread(target=run)
+        self.threads.append(it)
+        it.thread.start()
+
+    def wait(self, seconds):
+        it, it.wakes = self.current, self.now + seconds
+        it.back.release()
+        it.go.acquire()
+
+    def run(self):
+        while waiting := [it for it in self.threads if not it.is_over]:
+            self.now = max(self.now, min(it.wakes for it in waiting))
+            self.current = self.chance.choice([it for it in waiting if it.wakes <= self.now])
+            self.current.go.release()
+            assert self.current.back.acquire(timeout=10)
+
+
+class Died(BaseException):
+    """A client does nothing more."""
+
+
+class Racer:
+    """A task that takes its Lease, works several times, and lets it go; or dies, or is suspended, at any request."""
+
+    def __init__(self, turns, server):
+        chance, self.turns = turns.chance, turns
+        self.make = chance.choice((Client, Client, Earlier))
+        self.kind = chance.choice((Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT))
+        client = self.make(server, kind=self.kind)
+        self.lease, self.works, self.error, self.is_holding = client.lease, 0, None, False
+        ask = types.SimpleNamespace(lease=self.request(server.lease), put_lease=self.request(server.put_lease),
+                                    drop_lease=self.request(server.drop_lease), server_time=lambda: turns.now,
+                                    beside=lambda work: None)
+        for each in self.lease._leases:
+            each._task = each._task._replace(gateway=ask, elapsed=lambda: turns.now, sleep=turns.wait)
+            each._gateway, each._elapsed = ask, each._task.elapsed
+            each._request = dataclasses.replace(each._request, lock_timeout=chance.choice((0, 0, 60)))
+        self.left, self.requests, self.dies_at = chance.randrange(1, 8), 0, chance.choice((None, chance.randrange(1, 15)))
+
+    def request(self, ask):
+        def asked(it):
+            self.requests += 1
+            self.turns.wait(self.turns.chance.choice((0, 0, 0.1, 2)))
+            answer = ask(it)
+            self.turns.wait(self.turns.chance.choice((0, 0, 0.1)))
+            if self.requests == self.dies_at:
+                self.is_holding = False
+                raise Died
+            return answer
+        return asked
+
+    def run(self, racers):
+        try:
+            self.lease.take()
+            self.is_holding = True
+            for _step in range(self.left):
+                self.lease.keep()
+                self.works += 1
+                assert not [it for it in racers if it is not self and self.excludes(it) and it.may_work()]
+                self.turns.wait(self.turns.chance.choice((0, 1, 3, 3, 2 * DURATION)))
+        except RolloutError as error:
+            self.error = error
+        except AssertionError as overlap:
+            self.turns.overlaps.append(overlap)
+        self.is_holding = False
+        self.lease.release()
+
+    def excludes(self, other):
+        return self.kind is other.kind or Earlier in (self.make, other.make)
+
+    def may_work(self):
+        """Whether it could write without a look at its Lease."""
+        return self.is_holding and all(self.turns.now - it._renewed_at < lease.AT_LATEST for it in self.lease._leases)
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 50) for first in range(0, 500, 50)], ids=str)
+def test_no_order_of_requests_lets_two_tasks_work_at_once(seeds):
+    """Of both versions and of two kinds; each may be suspended for long, or die, at any moment."""
+    worked = collections.Counter()
+    for seed in seeds:
+        turns, server = Turns(random.Random(seed)), Server()
+        racers = [Racer(turns, server) for _racer in range(4)]
+        for racer in racers:
+            turns.add(functools.partial(racer.run, racers))
+        turns.run()
+
+        assert turns.overlaps == [], f"seed {seed}"
+        assert all(it.works or it.error or it.dies_at for it in racers)
+        worked[sum(bool(it.works) for it in racers)] += 1
+    assert worked[1] and worked[2] and worked[3]

@@ -134,7 +134,7 @@ class KubernetesGateway:
             before = cache.items().get(write.name)
             return _has_landed(write, before, cache.look_up(write.name))
         if isinstance(write, Delete) and answer.get("kind") == "Status":
-            cache.forget(write.name)
+            cache.forget(write.name, write.preconditions["uid"])
         else:
             cache.keep(answer)
         return True

@@ -33,6 +33,7 @@ TURN = 0.2
 GLANCE_AGAIN, MOST_PAGES = 3.0, 20
 #: What kubectl get shows of a pod while it starts, or ends.
 STARTING = re.compile(r"Pending|Init:\d+/\d+|PodInitializing|ContainerCreating|Running|Terminating")
+Key = t.TypeVar("Key")
 #: Of a log, at most.
 LOG_LINES, LOG_BYTES = 5, 4096
 
@@ -48,14 +49,15 @@ class Pods:
         #: By label selector; and by that and the uid of their controller.
         self._troubled: dict[str, Followed] = {}
         self._watched: dict[tuple[str, str], Followed] = {}
-        self._warnings: Followed | None = None
+        self._warnings: dict[str, Followed] = {}
         #: By label selector: when that was asked, and the answer.
         self._starting: dict[str, tuple[float, bool]] = {}
+        #: Of these; several threads may ask for the first time at once.
+        self._lock = threading.Lock()
 
     def stop(self) -> None:
-        for each in (self._warnings, *self._troubled.values(), *self._watched.values()):
-            if each:
-                each.stop()
+        for each in (*self._warnings.values(), *self._troubled.values(), *self._watched.values()):
+            each.stop()
 
     # Whose they are
 
@@ -189,17 +191,16 @@ class Pods:
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """As said there; what was asked for once is followed."""
         selector = _labels(controller.selector)
-        if selector not in self._troubled:
-            self._troubled[selector] = Followed(self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches)
-        return _own(self._troubled[selector].items(), controller.uid)
+        pods = self._followed(self._troubled, selector, lambda: Followed(
+            self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches))
+        return _own(pods.items(), controller.uid)
 
     def watched(self, controller: Controller) -> list[Json] | None:
         """As said there; what was asked for once is followed. Raises RolloutError."""
         selector, owner = _labels(controller.selector), controller.uid
-        if (selector, owner) not in self._watched:
-            self._watched[selector, owner] = Followed(self._http, self._path, {"labelSelector": selector},
-                                                      lambda pod: bool(_own([pod], owner)), self._watches, is_whole=True)
-        pods = self._watched[selector, owner]
+        pods = self._followed(self._watched, (selector, owner), lambda: Followed(
+            self._http, self._path, {"labelSelector": selector}, lambda pod: bool(_own([pod], owner)), self._watches,
+            is_whole=True))
         there, gone = pods.items(), pods.gone()  # in this order: the first takes the news in
         if pods.refused and pods.refused.status == 403:
             return None
@@ -213,16 +214,24 @@ class Pods:
 
     def look_again(self) -> None:
         """As said there. Raises RolloutError."""
-        for each in (self._warnings, *self._watched.values()):
-            if each:
-                each.look_again()
+        for each in (*self._warnings.values(), *self._watched.values()):
+            each.look_again()
 
     def warnings(self) -> list[Json]:
         """As said there; they are followed from the first call on."""
-        if self._warnings is None:
-            query = {"fieldSelector": "type=Warning"}
-            self._warnings = Followed(self._http, f"{self._base}/events", query, lambda event: True, self._watches)
-        return self._warnings.items()
+        events = self._followed(self._warnings, "", lambda: Followed(
+            self._http, f"{self._base}/events", {"fieldSelector": "type=Warning"}, lambda event: True, self._watches))
+        return events.items()
+
+    def _followed(self, known: dict[Key, Followed], key: Key, follow: t.Callable[[], Followed]) -> Followed:
+        """Return what is followed under that key, from the first call on; of several first calls, one list is kept."""
+        if key not in known:
+            first = follow()
+            with self._lock:
+                known.setdefault(key, first)
+            if known[key] is not first:
+                first.stop()
+        return known[key]
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,

@@ -45,13 +45,15 @@ class Cache:
         self._items: dict[str, Json] = {}
         #: The same, read once for each version.
         self._controllers: dict[str, Controller] = {}
+        #: The uids of those that were deleted, which an answer or an event from before does not bring back.
+        self._gone: set[str] = set()
         self._watch: _Watch | None = None
         self._heard_at = 0.0
 
     def fill(self) -> None:
         """List them, unless that was done. Raises RolloutError."""
         if self._watch is None:
-            self._watch = self._watch_from(self._list())
+            self._watch = self._watch_from(self._list()[0])
 
     def stop(self) -> None:
         if self._watch:
@@ -72,15 +74,16 @@ class Cache:
 
     def look_up(self, name: str) -> Json | None:
         """One of them as it is now, None where it is gone. Raises RolloutError."""
+        known = self.controllers().get(name)
         try:
             found = self._http.get(self.path, self._kind, self._namespace, name)
         except Refused as refused:
             raise refused.as_error(self.where(name)) from refused
         if found:
             self.keep(found)
-        else:
-            self.forget(name)
-        return self._items.get(name)
+        elif known:  # and not one that was created, and heard of, since
+            self.forget(name, known.uid)
+        return self.items().get(name)
 
     def keep(self, item: Json) -> bool:
         """Remember an object unless it is known, or a newer one is: answers and the watch overtake each other.
@@ -88,18 +91,22 @@ class Cache:
         resourceVersions of one resource are ordered numbers (API conventions; comparable since Kubernetes 1.35, and in
         practice with etcd ever since).
         """
-        name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]
         with self._lock:
-            known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "0")
-            is_news = not (known.isdigit() and version.isdigit()) or int(version) > int(known)
-            if is_news:
-                self._items[name], self._controllers[name] = item, parse(self._kind, item)
-            return is_news
+            return self._keep(item)
 
-    def forget(self, name: str, uid: str | None = None) -> None:
-        """It is gone; where a uid is given, unless another of that name is known already."""
+    def _keep(self, item: Json) -> bool:
+        name, version = item["metadata"]["name"], item["metadata"]["resourceVersion"]
+        known = self._items.get(name, {}).get("metadata", {}).get("resourceVersion", "")
+        if item["metadata"].get("uid") in self._gone or version == known or _is_older(version, known):
+            return False
+        self._items[name], self._controllers[name] = item, parse(self._kind, item)
+        return True
+
+    def forget(self, name: str, uid: str) -> None:
+        """Note that the object of that uid is deleted; another one of its name may be known already."""
         with self._lock:
-            if name in self._controllers and uid in (None, self._controllers[name].uid):
+            self._gone.add(uid)
+            if name in self._controllers and self._controllers[name].uid == uid:
                 del self._items[name], self._controllers[name]
 
     def news(self, seconds: float) -> list[Json] | None:
@@ -110,9 +117,8 @@ class Cache:
         watch.start()
         if time.monotonic() - self._heard_at > RELIST_SECONDS:
             # Nothing has come for a while. Perhaps nothing happens; perhaps something in between swallows the watch.
-            known = self._versions()
-            version = self._list()
-            if self._versions() != known:
+            version, has_news = self._list()
+            if has_news:
                 is_any = True
                 watch.stop()
                 watch = self._watch = self._watch_from(version)
@@ -122,7 +128,7 @@ class Cache:
             item = event["object"]
             if event["type"] == "ERROR":
                 # 410: the resourceVersion is too old. Whatever it is, the list says what there is now.
-                watch.restart(self._list())
+                watch.restart(self._list()[0])
                 is_any = True
             elif event["type"] == "DELETED":
                 self.forget(item["metadata"]["name"], item["metadata"]["uid"])
@@ -131,8 +137,11 @@ class Cache:
                 heard.append(item)
         return None if is_any else heard
 
-    def _list(self) -> str:
-        """List them, and return the resourceVersion to watch from."""
+    def _list(self) -> tuple[str, bool]:
+        """List them; return the resourceVersion to watch from, and whether the list tells what was not known.
+
+        Answers to other threads' writes may be newer than the list: only what is older than it, and not in it, is gone.
+        """
         try:
             items, version = self._http.pages(self.path, {})
         except Refused as refused:
@@ -141,13 +150,15 @@ class Cache:
                                    where=refused.server, next_command="check context, kubeconfig and kind") from refused
             raise refused.as_error(self.where()) from refused
         self._heard_at = time.monotonic()
-        known = {item["metadata"]["name"]: item for item in items}
+        listed = {item["metadata"]["name"] for item in items}
         with self._lock:
-            self._items, self._controllers = known, {name: parse(self._kind, item) for name, item in known.items()}
-        return version
-
-    def _versions(self) -> dict[str, str]:
-        return {name: item["metadata"]["resourceVersion"] for name, item in self._items.items()}
+            gone = [name for name, item in self._items.items()
+                    if name not in listed and not _is_older(version, item["metadata"]["resourceVersion"])]
+            for name in gone:
+                self._gone.add(self._controllers.pop(name).uid)
+                del self._items[name]
+            news = [item for item in items if self._keep(item)]
+        return version, bool(gone or news)
 
     def _watch_from(self, version: str) -> _Watch:
         return _Watch(self._http, self.path, {}, version)
@@ -167,6 +178,8 @@ class Followed:
         #: Why the last list was refused; whether there are more than it shows; when that was, and how long it took.
         self.refused: Refused | None = None
         self._is_cut, self._listed_at, self._takes = False, 0.0, 0.0
+        #: The resourceVersion of the last list.
+        self._listed = ""
         self._lock = threading.Lock()
         self._items: dict[str, Json] = {}
         #: The resourceVersion of each that is there, of interest or not.
@@ -213,6 +226,9 @@ class Followed:
                 t.cast(_Watch, watch).restart(self._list())
                 continue
             is_gone = event["type"] == "DELETED"
+            uid, version = _version_of(event["object"])
+            if not (is_gone or self._is_cut or uid in self._versions) and _is_older(version, self._listed):
+                continue  # the list, which is newer, does not have it any more
             item = self._take(event["object"], is_gone)
             if item and self._is_whole and not is_gone:
                 self._meanwhile.append(item)
@@ -248,7 +264,7 @@ class Followed:
             self.refused = refused
             return ""
         known, versions = self._items, self._versions
-        self._items, self._versions, self.refused = {}, {}, None
+        self._items, self._versions, self.refused, self._listed = {}, {}, None, version
         for item in items:
             uid, its = _version_of(item)
             if its and its == versions.get(uid):

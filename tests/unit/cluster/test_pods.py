@@ -534,3 +534,33 @@ def test_what_a_dry_run_cannot_tell_is_no_reason_to_refuse(known, api, answers):
     known.refuse_hand_over(PRIMARY)
 
     assert len(api.sent) == len(answers)
+
+
+def test_of_threads_that_ask_first_at_once_one_list_is_kept(known, api, monkeypatch):
+    """A watch whose list nobody keeps would be read for as long as the task lasts."""
+    both, all_followed, follow = threading.Barrier(2), [], room.Followed
+    monkeypatch.setattr(room, "Followed", lambda *args, **kwargs: all_followed.append(follow(*args, **kwargs)) or all_followed[-1])
+
+    def page(handler, query):
+        both.wait(5)
+        pods(of_primary("a"))(handler, query)
+
+    api.answers += [page, page]
+    threads = [threading.Thread(target=known.troubled_pods, args=(PRIMARY,)) for _thread in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert names(known.troubled_pods(PRIMARY)) == ["a"]
+    assert sorted(each._watch._stopped.is_set() for each in all_followed) == [False, True]
+
+
+def test_an_event_from_before_a_list_does_not_bring_back_what_has_gone(known, api):
+    api.answers += [pods(of_primary("a")), pods(resourceVersion="30")]
+    known.troubled_pods(PRIMARY)
+    (followed,) = known._pods._troubled.values()
+    followed.look_again()
+    followed._watch._queue.put({"type": "MODIFIED", "object": of_primary("a")})
+
+    assert known.troubled_pods(PRIMARY) == []

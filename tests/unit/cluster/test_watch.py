@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
+import sys
 import time
 
 import pytest
@@ -165,3 +167,111 @@ def test_an_event_without_an_end_is_not_read_to_the_end(known, api, monkeypatch)
     wait_until(known, lambda: known.controllers()["foo"].replicas == 2)
 
     assert len(sent) < 10**3
+
+
+# Several threads
+
+
+class Lists:
+    """A server whose list is slow: other threads' answers come between its beginning and its end."""
+
+    def __init__(self, *items, version="10"):
+        self.items, self.version, self.meanwhile = list(items), version, lambda: None
+
+    def pages(self, path, query):
+        self.meanwhile()
+        return list(self.items), self.version
+
+
+class Silent:
+    """A watch that brings nothing."""
+
+    def start(self):
+        pass
+
+    stop = start
+
+    def restart(self, version):
+        pass
+
+    def events(self, seconds):
+        return iter(())
+
+
+@pytest.fixture
+def filled(monkeypatch):
+    """A cache that knows foo, whose every look for news is a list."""
+    monkeypatch.setattr(watch, "RELIST_SECONDS", -1)
+    monkeypatch.setattr(watch.Cache, "_watch_from", lambda cache, version: Silent())
+    server = Lists(item("5"))
+    cache = watch.Cache(server, Kind.REPLICATION_CONTROLLER, "default")
+    cache.fill()
+    return cache, server
+
+
+def named(name, version, **changes):
+    return item(version, name=name, uid=f"uid of {name}", **changes)
+
+
+def test_a_list_overtaken_by_answers_does_not_take_them_back(filled):
+    cache, server = filled
+
+    def meanwhile():
+        cache.keep(item("20", replicas=7))
+        cache.keep(named("bar", "21"))
+
+    server.meanwhile = meanwhile
+    assert cache.news(0) == []
+
+    assert cache.controllers()["foo"].replicas == 7 and set(cache.controllers()) == {"foo", "bar"}
+
+
+def test_what_was_deleted_during_a_list_does_not_come_back(filled):
+    cache, server = filled
+    server.items.append(named("bar", "9"))
+    server.meanwhile = lambda: cache.forget("bar", "uid of bar")
+
+    cache.news(0)
+    cache.keep(named("bar", "8"))
+
+    assert set(cache.controllers()) == {"foo"}
+
+
+def test_what_an_older_list_does_not_have_is_gone_and_what_is_newer_is_not(filled):
+    cache, _server = filled
+    cache.keep(named("bar", "9"))
+    cache.keep(named("baz", "11"))
+
+    assert cache.news(0) is None
+
+    assert set(cache.controllers()) == {"foo", "baz"}
+
+
+def test_one_that_is_created_again_while_the_old_one_is_looked_up_stays(filled, monkeypatch):
+    cache, server = filled
+
+    def get(*_arguments):
+        cache.keep(item("30", uid="another"))
+
+    server.get = get
+    assert cache.look_up("foo")["metadata"]["uid"] == "another"
+
+
+def test_threads_that_keep_answers_do_not_disturb_a_list(filled):
+    """As in a fleet, whose drivers write while one thread asks for news."""
+    cache, server = filled
+    server.items = [named(f"foo-{number}", "9") for number in range(300)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(3) as executor:
+            threads = [executor.submit(lambda first: [cache.keep(named(f"bar-{first + 3 * number}", str(20 + number)))
+                                                      for number in range(400)], first) for first in range(3)]
+            while not all(thread.done() for thread in threads):
+                cache.news(0)
+            for thread in threads:
+                thread.result()
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert len(cache.controllers()) == 1500

@@ -215,6 +215,12 @@ def test_a_surge_needs_room_and_missing_pods_need_leave(namespace, nodes):
     with pytest.raises(RolloutError, match="they use port 8080 of the node"):
         roll(namespace, max_surge="1")
     assert roll(namespace)["changed"] and versions(namespace) == ["v2"] * SIZE
+    namespace.patch_daemon_set({"spec": {"updateStrategy": SURGE}})
+    with pytest.raises(RolloutError):
+        roll(namespace, image="myimage:absent", max_unavailable="1", progress_deadline=4, failure_grace=1)
+    result = back(namespace, progress_deadline=20)
+    assert versions(namespace) == ["v2"] * SIZE and strategy(namespace) == SURGE
+    assert any("which rules out a surge" in warning for warning in result["warnings"])
 
 
 def test_a_surge_for_one_update(namespace, nodes):

@@ -22,7 +22,7 @@ from ..by_revisions.find import RevisionsObserved
 from ..by_revisions.look import HISTORY, RevisionsFlow, of_readiness
 from ..flow import Cluster, Memory, Model, RealCluster, Rule
 from .find import DaemonPod, DaemonSetObserved, find, miscounted, most_missing
-from .planner import bounds, plan
+from .planner import bounds, is_surge_blocked, plan
 
 #: Seconds after which the pods are listed again although the status of the DaemonSet is what it was: where they have changed since
 #: the list before, and where they have not.
@@ -143,6 +143,9 @@ def _of_the_way_back(request: Request, seen: DaemonSetObserved) -> t.Iterator[st
     if primary is None or not request.state.undoes or not seen.in_progress:
         return
     usual = recorded.usual(request, primary, seen.record)["updateStrategy"] or {}
+    if is_surge_blocked(request, seen, primary):
+        yield (f"pods of both templates of DaemonSet {primary.name} use the same port of their node, which rules out a surge: "
+               f"to go back, the cluster replaces one pod at a time; the strategy is restored at the end")
     if usual.get("type") == "OnDelete":
         yield (f"updateStrategy of DaemonSet {primary.name} was OnDelete before this update: to go back, the cluster replaces all "
                f"pods that do not have the template of before, also those that had another one already; OnDelete is restored at "

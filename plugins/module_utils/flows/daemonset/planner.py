@@ -22,7 +22,7 @@ from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json, mapping, objects
 from ...model.marks import Rollout
 from ...model.request import Request
-from ...model.settings import numbers_of_daemon_set
+from ...model.settings import USUAL, numbers_of_daemon_set
 from ...model.steps import Action, Decision, Delete, Step, Wait
 from ...model.template import same_template
 from ...model.thresholds import Size
@@ -197,10 +197,22 @@ class _Turn(Turn):
 
 
 def _asked(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> Json:
-    """maxSurge and maxUnavailable as the task gives them, or else as they usually are."""
+    """maxSurge and maxUnavailable as the task gives them, or else as they usually are; on the way back, none that blocks it."""
+    return USUAL if is_surge_blocked(request, seen, primary) else _requested(request, seen, primary)
+
+
+def _requested(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> Json:
     if request.gives_strategy:
         return {"maxSurge": request.max_surge.for_api, "maxUnavailable": request.max_unavailable.for_api}
     return numbers_of_daemon_set(recorded.usual(request, primary, seen.record)["updateStrategy"])
+
+
+def is_surge_blocked(request: Request, seen: DaemonSetObserved, primary: DaemonSet) -> bool:
+    """Return whether a rollback with a surge would never end: pods of both templates need the same port of their node."""
+    if not (request.undoes and Size.from_api(_requested(request, seen, primary)["maxSurge"]).value):
+        return False
+    other = seen.before.template if seen.before else primary.template
+    return not set(_host_ports(primary.template)).isdisjoint(_host_ports(other))
 
 
 def _host_ports(template: Json) -> list[int]:

@@ -295,6 +295,28 @@ def test_ports_of_the_node_leave_no_room_for_a_surge(params):
     assert versions(it) == ["v2"] * 3
 
 
+@pytest.mark.parametrize("old, new, is_blocked", [
+    (8080, 8080, True), (8080, 9090, False), (8080, None, False), (None, 8080, False)])
+def test_the_way_back_is_no_surge_where_pods_of_both_templates_use_one_port_of_the_node(old, new, is_blocked):
+    def using(image, port):
+        it = template(image)
+        it["spec"]["containers"][0]["ports"] = [{"containerPort": 80, **({"hostPort": port} if port else {})}]
+        return it
+
+    it = cluster(strategy=SURGE)
+    set_by_somebody(it, "/spec/template", using("myimage:v1", old))
+    it.settle()
+    forward = asked(image="myimage:v2", max_unavailable="1")
+    go(forward, it, until="update")
+    it.items["foo"]["spec"]["template"] = using("myimage:v2", new)
+    it.make(next(move for move in it.moves() if move.verb == "sync"))
+    broken(it).settle()
+    assert go(BACK, it, until="update") == ["update"]
+    assert primary(it).numbers == (STRATEGY if is_blocked else SURGE)["rollingUpdate"]
+    go(BACK, it)
+    assert versions(it) == ["v1"] * 3 and strategy_of(it) == SURGE
+
+
 @pytest.mark.parametrize("container", ["containers", "initContainers"])
 def test_in_the_network_of_the_node_all_ports_are_ports_of_it(container):
     it, wanted = cluster(), template("myimage:v2")

@@ -97,8 +97,9 @@ def documents(whole: Json) -> list[str]:
 
 
 #: Those that are read as labels.
-LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, marks.POD_REVISION, marks.SERVER_HISTORY, marks.ROLLOUT_LABEL,
-          gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY, *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
+LABELS = {marks.DEPLOYMENT_LABEL, marks.HASH_LABEL, marks.HISTORY, marks.MIGRATION, marks.POD_REVISION, marks.SERVER_HISTORY,
+          marks.ROLLOUT_LABEL, gitops.ARGO_LABEL, gitops.INSTANCE, gitops.MANAGED_BY,
+          *gitops.FLUX_KUSTOMIZATION, *gitops.FLUX_RELEASE}
 #: Names of applications and releases of other tools.
 _OWNERS = ("shop", "Helm", "-A", "team_shop_x", *PATHS[:4], *TEXTS[10:])
 #: As if the last update, or the one in progress, had been one to to_revision=previous.
@@ -121,6 +122,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.SOAK: (*documents(WHOLE[marks.SOAK]), *HOSTILE),
     marks.RESTART: HOSTILE,
     marks.HISTORY: (*map(UID.format, NAMES), *HOSTILE),
+    marks.MIGRATION: (*map(UID.format, NAMES), *HOSTILE),
     marks.HASH_LABEL: HOSTILE,
     marks.POD_REVISION: HOSTILE,
     marks.SERVER_HISTORY: HOSTILE,

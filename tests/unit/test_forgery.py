@@ -69,8 +69,8 @@ EXAMPLES = int(os.environ.get("FORGERIES", "0"))
 
 #: Files that read nothing of others, but a user's options and what we have told ourselves; and Prometheus' answers, of which odd
 #: ones are in cluster/test_prometheus.py.
-OWN = ("cluster/connection.py", "cluster/prometheus.py", "cluster/secrets.py", "model/analysis.py", "model/options.py",
-       "model/verdicts.py", "run/driver.py", "run/fleet.py", "run/patience.py", "task.py")
+OWN = ("cluster/connection.py", "cluster/prometheus.py", "cluster/secrets.py", "model/analysis.py", "model/label_selectors.py",
+       "model/options.py", "model/verdicts.py", "run/driver.py", "run/fleet.py", "run/patience.py", "task.py")
 READERS = [name for path in sorted(ROOMS.rglob("*.py")) if (name := str(path.relative_to(ROOMS))) not in OWN]
 #: What is no field of an object of others: JSON of a patch or of an answer, and what is our own while the task runs.
 NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",

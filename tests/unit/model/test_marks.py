@@ -31,6 +31,7 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "LAST_ROLLOUT": "baton.kubernetes/last-rollout",
         "RESTART": "baton.kubernetes/restart",
         "HISTORY": "baton.kubernetes/history-of",
+        "MIGRATION": "baton.kubernetes/migration-of",
         "HASH_LABEL": "pod-template-hash",
         "POD_REVISION": "controller-revision-hash",
         "SERVER_HISTORY": "controller.kubernetes.io/hash",

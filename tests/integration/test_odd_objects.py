@@ -66,6 +66,27 @@ def test_annotations_with_no_room_for_the_marks(namespace, room):
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"] and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.parametrize("room", [400, 700])
+def test_annotations_of_a_deployment_with_no_room_for_the_record_on_its_replica_set(namespace, room):
+    """The server copies them to a ReplicaSet and adds its own: with too many, it would create none, and the update wait for it."""
+    namespace.make_deployment(1)
+    namespace.patch_deployment({"metadata": {"annotations": {"note": "x" * (ANNOTATIONS_LIMIT - room)}}})
+    before = namespace.deployment()["spec"]
+
+    with pytest.raises(RolloutError) as error:
+        namespace.roll(kind="Deployment", image="myimage:v2")
+
+    assert "its annotations leave no room for those of the update" in error.value.what and namespace.deployment()["spec"] == before
+
+
+def test_annotations_of_a_deployment_with_little_room(namespace):
+    namespace.make_deployment(1)
+    namespace.patch_deployment({"metadata": {"annotations": {"note": "x" * (ANNOTATIONS_LIMIT - 2048)}}})
+    for request in ({"image": "myimage:v2", "pause_at": "1"}, {"state": "rolled_back"}, {"image": "myimage:v2"}):
+        namespace.roll(kind="Deployment", **request)
+    assert namespace.comes_to_be_rolled_out()
+
+
 @pytest.mark.parametrize("next_name", [None, "b" * 253])
 def test_a_name_of_253_characters(namespace, next_name):
     name = "f" * 253

@@ -22,6 +22,7 @@ import time
 import typing as t
 from urllib.parse import quote, urlencode
 
+from ..flows.handover import CLOSED, PRIORITY
 from ..model.errors import RolloutError
 from ..model.fields import Json, mapping, text, told
 from ..model.steps import Create, Delete, Patch, Write
@@ -328,9 +329,11 @@ def _deed(write: Write) -> str:
         return "its creation"
     if isinstance(write, Delete):
         return "its deletion"
-    paths = {operation["path"] for operation in t.cast(Patch, write).operations if operation["op"] != "test"}
+    operations = t.cast(Patch, write).operations
+    paths = {operation["path"]: operation.get("value") for operation in operations if operation["op"] != "test"}
+    of_template = "closing" if paths.get(PRIORITY) == CLOSED else "opening"
     deeds = {"/spec/template": "the change of its template", "/spec/selector": "the change of its selector",
-             "/spec/replicas": "the change of its size", "/spec/template/spec/priorityClassName": "the opening of its template",
+             "/spec/replicas": "the change of its size", PRIORITY: f"the {of_template} of its template",
              "/spec/strategy": "the change of its strategy", "/spec/paused": "pausing or resuming it"}
     return next((deed for path, deed in deeds.items() if path in paths), "the change of its annotations")
 

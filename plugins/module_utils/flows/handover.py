@@ -33,7 +33,8 @@ from ..model.template import image_names, images_of, without_label
 CLOSED = "baton-kubernetes-takeover-in-progress"
 #: What it takes; without list on pods, nothing depends on it where a next_name is given.
 NEEDS = (("", "pods", ("list", "patch")),)
-_PRIORITY = "/spec/template/spec/priorityClassName"
+#: Where a template names its priority class.
+PRIORITY = "/spec/template/spec/priorityClassName"
 
 
 # Where a handover stands
@@ -202,13 +203,13 @@ def delete_empty(giver: Controller) -> Decision:
 
 def close(controller: Controller, marks: t.Mapping[str, str | None]) -> Step:
     """No pod is made for it any more. The marks of a successor are the primary's, with the priority class of before."""
-    return Step(Action.ANNOTATE, controller.name, patch(controller, *annotate(controller, marks), put(_PRIORITY, CLOSED)),
+    return Step(Action.ANNOTATE, controller.name, patch(controller, *annotate(controller, marks), put(PRIORITY, CLOSED)),
                 after="no more pods are created for it")
 
 
 def opening(original: str | None) -> tuple[Json, ...]:
     """Operations that let pods be made from a closed template again; original is its own priority class."""
-    return test(_PRIORITY, CLOSED), put(_PRIORITY, original) if original else {"op": "remove", "path": _PRIORITY}
+    return test(PRIORITY, CLOSED), put(PRIORITY, original) if original else {"op": "remove", "path": PRIORITY}
 
 
 def may_open(controller: Controller, giver_uid: str, pods: tuple[Pod, ...] | None) -> bool:
@@ -240,7 +241,7 @@ def _leave_no_room(request: Request, seen: Observed, controller: Controller) -> 
 def _restore(primary: Controller, successor: Controller) -> Step:
     """The primary's template and mark as the first step has left them: somebody has applied another manifest to it meanwhile."""
     mark = successor.annotations.get(TAKEOVER) or primary.annotations[TAKEOVER]
-    operations = (*annotate(primary, {TAKEOVER: mark, PARTNER: successor.name}), test(_PRIORITY, CLOSED),
+    operations = (*annotate(primary, {TAKEOVER: mark, PARTNER: successor.name}), test(PRIORITY, CLOSED),
                   put("/spec/template", closed(successor.template)))
     warning = ""
     if primary.images != successor.images:

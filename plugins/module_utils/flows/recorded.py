@@ -21,7 +21,13 @@ from ..model.request import PREVIOUS, Request
 from ..model.settings import are_settings, is_same
 from ..model.steps import Patch, annotation, put, test
 from ..model.template import same_template, without_label
+from . import refusals
 from .handover import became
+
+#: Bytes by which a record may grow until the end of its update.
+_GROWTH = 512
+#: Bytes of the annotations that the server adds to a ReplicaSet: revision, desired-replicas and max-replicas.
+_OF_REPLICA_SET = 150
 
 
 def is_wanted(request: Request, primary: SteppedByServer, wanted: Json) -> bool:
@@ -54,6 +60,20 @@ def gone_back(request: Request, primary: SteppedByServer, record: Rollout, numbe
     if record.request == PREVIOUS:
         told["request"] = record.request if record.is_back else became(record.request, primary, request.label_key)
     return told
+
+
+def refuse_without_room(request: Request, primary: SteppedByServer, record: Rollout,
+                        of_replica_set: t.Mapping[str, str]) -> None:
+    """Raise RolloutError where the annotations have no room for the record at its longest.
+
+    The server copies those of a Deployment to its ReplicaSet, which would not be created or scaled; of_replica_set: what that has.
+    """
+    growth = 0 if record.is_back else _GROWTH
+    annotations = {**primary.annotations, marks.LAST_ROLLOUT: record.text}
+    refusals.refuse_without_room(request, primary, annotations, growth)
+    copies = {**of_replica_set, **marks.copied_by_server(annotations)}
+    refusals.refuse_without_room(request, primary, copies, growth + _OF_REPLICA_SET,
+                                 "the Deployment controller copies them to its ReplicaSet, and adds some of its own")
 
 
 def usual(request: Request, primary: SteppedByServer, record: Rollout | None) -> Json:

@@ -12,7 +12,7 @@ import typing as t
 from ..model.errors import RolloutError, either
 from ..model.fields import pairs
 from ..model.kinds import State
-from ..model.marks import Revision
+from ..model.marks import ANNOTATIONS_LIMIT, Revision
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import image_names, images_of
@@ -68,6 +68,17 @@ def _without_finalizers(request: Request, controller: Controller) -> tuple[str, 
     patch = """'{"metadata": {"finalizers": null}}'"""
     return ("let whoever set the finalizer remove it; if that program is gone:",
             f"{request.kubectl} patch {controller.kind.short} {controller.name} --type=merge -p {patch}")
+
+
+def refuse_without_room(request: Request, primary: Controller, annotations: t.Mapping[str, str], more: int = 0,
+                        why: str = "") -> None:
+    """Raise RolloutError where the API server would refuse these annotations; more is what others add to them, in bytes."""
+    size = more + sum(len(text.encode()) for pair in annotations.items() for text in pair)
+    if size > ANNOTATIONS_LIMIT:
+        raise RolloutError(f"its annotations leave no room for those of the update: together they would have {size} bytes, "
+                           f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where, why=why,
+                           next_command=("remove some from it:",
+                                         f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml"))
 
 
 def nothing_to_roll_back(request: Request, before: Revision | None,

@@ -81,6 +81,8 @@ RENAME = handover.rename(Request("foo"), PRIMARY, Controller.from_api(new(3)), 3
 @pytest.mark.parametrize("write, refused, what, why", [
     (TO_2, status(422, "spec.replicas: Invalid", **CAUSES), "the change of its size was refused (422)",
      "spec.replicas: Invalid"),
+    (handover.close(PRIMARY, {}).write, status(403, "denied"), "the closing of its template was refused (403)", "denied"),
+    (patch(PRIMARY, *handover.opening(None)), status(403, "denied"), "the opening of its template was refused (403)", "denied"),
     (CREATE, status(422, "name: Invalid"), "its creation was refused (422)", "name: Invalid"),
     (CREATE, status(404, 'namespaces "default" not found'), "its creation was refused (404)",
      'namespaces "default" not found'),
@@ -100,7 +102,8 @@ RENAME = handover.rename(Request("foo"), PRIMARY, Controller.from_api(new(3)), 3
     (DELETE, answer(b"no\x1b" * 99, 403), "its deletion was refused (403)", r"no\x1b" * 85 + "n"),
     (RENAME, status(403, "no"), "the change of its template was refused (403)", "no"),
     (ANNOTATE, status(403, "no"), "the change of its annotations was refused (403)", "no"),
-], ids=["a value that makes no sense", "a manifest that makes no sense", "no such namespace", "a bad request", "no Status",
+], ids=["a value that makes no sense", "a closing", "an opening", "a manifest that makes no sense", "no such namespace",
+        "a bad request", "no Status",
         "an empty body", "JSON of another kind", "a quota", "an admission", "an admission that says 422", "a policy",
         "a deletion", "escapes in a Status", "escapes in no Status", "a handover", "marks"])
 def test_a_write_that_makes_no_sense_is_an_error_in_the_server_s_words(known, api, write, refused, what, why):

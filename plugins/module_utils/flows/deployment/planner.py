@@ -145,6 +145,8 @@ def _begin(request: Request, seen: DeploymentObserved, primary: Deployment, want
     images = images_of(wanted)
     record = Rollout(outcome, primary.images, images, seen.now, before, seen.newest, *recorded.changed(usual, pace), fingerprint,
                      to_revision=request.to_revision)
+    # | yes | - | its annotations, or those of its ReplicaSet, have no room for the record | error |
+    recorded.refuse_without_room(request, primary, record, after.annotations if after else {})
     write = recorded.patch(primary, record.text, pace, wanted)
     return Step(Action.UPDATE, primary.name, write, before=primary.images, after=images)
 

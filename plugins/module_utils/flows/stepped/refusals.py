@@ -13,7 +13,6 @@ from ...model.errors import RolloutError, either
 from ...model.fields import Json
 from ...model.kinds import State
 from ...model.marks import (
-    ANNOTATIONS_LIMIT,
     DEPLOYMENT_LABEL,
     KUBECTL_NEXT,
     KUBECTL_ORIGINAL,
@@ -84,12 +83,8 @@ def refuse_without_room(request: Request, primary: Controller, successor: Contro
     """The handover's marks are the longest: refused there by the API server, all pods would be the successor's already."""
     written = {**dict.fromkeys(MARKS, "x" * 36), PARTNER: successor.name,
                TAKEOVER: identity.canonical(handover.mark_for(request, successor, desired, primary.images)) + "x" * 36}
-    size = sum(len(text.encode()) for pair in {**primary.annotations, **written}.items() for text in pair)
-    if size > ANNOTATIONS_LIMIT:
-        raise RolloutError(f"its annotations leave no room for those of the update: together they would have {size} bytes, "
-                           f"and the API server allows {ANNOTATIONS_LIMIT}", where=request.where,
-                           next_command=("remove some from it:",
-                                         f"{request.kubectl} get {request.kind.short} {primary.name} -o yaml"))
+    for controller in (primary, successor):
+        refusals.refuse_without_room(request, primary, {**controller.annotations, **written})
 
 
 def refuse_users_label(request: Request, primary: Controller) -> None:

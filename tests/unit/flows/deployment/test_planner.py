@@ -76,6 +76,26 @@ def record(it):
 # The rows
 
 
+COPIED = "the Deployment controller copies them to its ReplicaSet"
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@pytest.mark.parametrize("room, key, is_refused, reason", [
+    (3000, "note", False, ""), (810, "note", True, COPIED), (600, "note", True, ""),
+    (810, APPLIED, False, ""), (600, APPLIED, True, ""),
+])
+def test_a_record_without_room_is_refused_before_the_first_write(room, key, is_refused, reason):
+    """The limit holds for the ReplicaSet too, which has more annotations than what is copied to it."""
+    it = cluster()
+    it.items["foo"]["metadata"]["annotations"] = {key: "x" * (256 * 1024 - room - len(key))}
+    if not is_refused:
+        assert isinstance(decide(UPDATE, it), Step)
+        return
+    with pytest.raises(RolloutError, match="its annotations leave no room for those of the update: together they") as refused:
+        decide(UPDATE, it)
+    assert refused.value.why.startswith(reason) and bool(refused.value.why) == bool(reason)
+
+
 def test_no_such_deployment():
     with pytest.raises(NoSuchController, match="there is no such Deployment"):
         plan(UPDATE, find(None, {}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from ..model import marks
+from ..model import identity, marks
 from ..model.fields import Json, text
 from ..model.kinds import ROLLED, Kind
 from .http import METADATA, RETRIED, Http, Refused, quoted
@@ -112,8 +112,10 @@ class Around:
         found = [f"a {kind} {name}" + (f" (kind={kind})" if kind in ROLLED else "") for kind in self.others(name)]
         if found:
             return f"there is {' and '.join(found)}"
-        absent = self._status(f"/api/v1/namespaces/{self._namespace}") == 404
-        return f"there is no namespace {self._namespace}" if absent else ""
+        if self._status(f"/api/v1/namespaces/{self._namespace}") == 404:
+            return f"there is no namespace {self._namespace}"
+        halfway = {item["metadata"]["name"] for item in self.migrations() or ()}
+        return "its migration is not finished: use state=migrated" if identity.migration_name(name) in halfway else ""
 
     def _status(self, path: str) -> int:
         try:

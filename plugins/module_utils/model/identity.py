@@ -53,6 +53,11 @@ def successor_name(name: str, value: str) -> str:
     return f"{name[: NAME_LIMIT - len(value) - 1].rstrip('-.')}-{value}"
 
 
+def migration_name(name: str) -> str:
+    """Return the name of the ControllerRevision that a migration keeps of a controller of that name."""
+    return successor_name(name, "migration")
+
+
 def lease_name(kind: str, name: str) -> str:
     """Return the name of the Lease for a controller of that kind and name; no name of an earlier version has a dot there."""
     return _shortened(f"baton-kubernetes.{kind.lower()}.{name}", kind + name)

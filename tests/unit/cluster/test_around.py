@@ -82,16 +82,31 @@ def test_a_server_that_answers_no_more_is_not_asked_for_every_kind(known, api, p
 NO = status(404)
 
 
+def halfway(name):
+    """The ControllerRevision of a migration in progress."""
+    return answer({"kind": "ControllerRevisionList", "metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": name}}]})
+
+
+def test_the_migrations_in_progress_as_far_as_they_may_be_seen(known, api):
+    api.answers += [halfway("foo-migration"), status(403)]
+
+    assert [known.migrations() for _time in range(2)] == [[{"metadata": {"name": "foo-migration"}}], None]
+    path = "/apis/apps/v1/namespaces/default/controllerrevisions?labelSelector=baton.kubernetes%2Fmigration-of&limit=500"
+    assert api.sent[0] == ("GET", path)
+
+
 @pytest.mark.parametrize("answers, expected", [
     ([shown(), NO, NO, NO, NO], "there is a Deployment foo (kind=Deployment)"),
     ([NO, NO, shown(), NO, NO], "there is a DeploymentConfig foo (kind=DeploymentConfig)"),
     ([shown(), shown(), NO, NO, NO], "there is a Deployment foo (kind=Deployment) and a ReplicaSet foo (kind=ReplicaSet)"),
     ([NO, NO, NO, NO, shown()], "there is a DaemonSet foo (kind=DaemonSet)"),
     ([NO, NO, NO, NO, NO, NO], "there is no namespace default"),
-    ([NO, NO, NO, NO, NO, shown()], ""),
-    ([status(403)] * 6, ""),
+    ([NO, NO, NO, NO, NO, shown(), halfway("foo-migration")], "its migration is not finished: use state=migrated"),
+    ([NO, NO, NO, NO, NO, shown(), halfway("bar-migration")], ""),
+    ([NO, NO, NO, NO, NO, shown(), status(403)], ""),
+    ([status(403)] * 7, ""),
 ], ids=["a Deployment", "a DeploymentConfig", "its ReplicaSet too", "a DaemonSet", "no namespace",
-        "nothing of that name", "nothing may be seen"])
+        "a migration", "another migration", "nothing of that name", "nothing may be seen"])
 def test_why_there_is_no_such_controller(known, api, answers, expected):
     api.answers += answers
 

@@ -75,7 +75,7 @@ def find(request: Request, cluster: Cluster) -> MigrationObserved:
 
 def kept_name(request: Request) -> str:
     """The name of the ControllerRevision."""
-    return identity.successor_name(request.name, "migration")
+    return identity.migration_name(request.name)
 
 
 def readable(request: Request, revision: Json) -> Kept:

@@ -46,7 +46,7 @@ def plan(request: Request, seen: SteppedObserved) -> Decision:
             if request.undoes:
                 refuse_going(request, seen.primary, request.command(State.UPDATED, seen.successor.images))
             # The rows below without the primary are about to hold. An update with next_name deletes it itself.
-            is_own = request.next_name == seen.successor.name and not seen.primary.replicas
+            is_own = not (seen.primary.replicas or seen.successor.is_named_for(request.name))
             return gone(seen.primary, "" if is_own else "somebody is deleting it")
         refusals.refuse_going_or_broken(request, seen.primary, seen.successor)
         refusals.refuse_successor(request, seen.stands_for)

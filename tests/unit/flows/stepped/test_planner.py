@@ -162,6 +162,11 @@ FORWARD = {
     "yes, yes, next_name given, a finalizer keeps foo, which the update has deleted: wait, and name it":
         (KEPT, [foo_of_bar(0, deletionTimestamp=NOW, finalizers=["example.com/a"]), new_bar(3)],
          ("wait", "foo is gone (its finalizers: example.com/a)")),
+    "yes, yes, a finalizer keeps foo, which an update with next_name has deleted, and another one is asked for: wait":
+        (V3, [foo_of_bar(0, deletionTimestamp=NOW, finalizers=["example.com/a"]), new_bar(3)],
+         ("wait", "foo is gone (its finalizers: example.com/a)")),
+    "yes, yes, somebody deletes foo when all pods are next's: wait":
+        (UPDATE, [old(0, deletionTimestamp=NOW), new(3)], ("wait", "foo is gone (somebody is deleting it)")),
     "yes, yes, next_name given, somebody deletes foo while it has pods: wait":
         (KEPT, [foo_of_bar(1, deletionTimestamp=NOW), new_bar(2)], ("wait", "foo is gone (somebody is deleting it)")),
     "yes, yes, next's uid not yet on foo: fill it in":

@@ -25,7 +25,7 @@ from .flows.choice import choose, migrations
 from .flows.flow import Flow, Standing
 from .model import analysis as analyses
 from .model import options, queries
-from .model.errors import NoSuchController, RolloutError
+from .model.errors import InternalError, NoSuchController, RolloutError
 from .model.fields import Json, each_text, visible
 from .model.kinds import ROLLED, Kind
 from .model.label_selectors import matches
@@ -62,6 +62,8 @@ def answer(work: t.Callable[[Json], Json | None], params: Json, warn: t.Callable
         result = error.as_result() | {"failed": True}
     except ImportError as missing:
         result = _not_installed(missing).as_result() | {"failed": True}
+    except Exception as surprise:
+        result = InternalError.of(surprise).as_result() | {"failed": True}
     if result is None:
         return None
     kept = {key: value for key, value in result.items() if isinstance(value, bool)}  # as AnsibleModule has it

@@ -14,7 +14,7 @@ from history import Ended, Json
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, Namespace, as_kind, dies, eventually, is_ready, manifest, owner, role
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
 
 #: Seconds without a change until the namespace counts as being at rest, and after which it is not waited for any longer.
 QUIET, LONGEST = 0.4, 30.0
@@ -60,6 +60,8 @@ class RealWorld:
                 result = self.namespace.roll(kill=dies(*death) if death else None, progress_deadline=60, timeout=180, **params)
             except Killed:
                 ended = Ended("killed")
+            except InternalError:
+                raise
             except RolloutError as error:
                 ended = Ended("refused", error.progress, error.message)
             else:
@@ -70,6 +72,8 @@ class RealWorld:
     def check(self, params: Json) -> Ended:
         try:
             result = self.namespace.check(progress_deadline=60, timeout=180, **params)
+        except InternalError:
+            raise
         except RolloutError as error:
             return Ended("refused", error.progress, error.message)
         return Ended("done", result, result["msg"])

@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
@@ -230,6 +230,8 @@ class SimulatedWorld:
     def _ended(params: Json, run: t.Callable[[t.Any], Json]) -> Ended:
         try:
             result = run(request_from({"namespace": "default", **params}))
+        except InternalError:
+            raise
         except RolloutError as error:
             return Ended("refused", error.progress, error.message)
         return Ended("done", result, result["msg"])

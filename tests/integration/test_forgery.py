@@ -98,7 +98,7 @@ def tasks_for(phase: Phase) -> list[str]:
     return [title for title in TASKS if phase.kind == RC or title != "migrated"]
 
 
-class Harm(Exception):
+class Harm(BaseException):
     """A request that is not sent."""
 
 

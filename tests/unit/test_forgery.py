@@ -40,7 +40,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.statefulset.simulated import SimulatedStatefulSets
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import expected_successor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import identity, marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Pod
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
@@ -614,6 +614,8 @@ def outcome(work: t.Callable[[], Json]) -> Json:
     """What a task tells; whatever else goes wrong is a traceback."""
     try:
         return work()
+    except InternalError:
+        raise
     except RolloutError as error:
         return error.as_result()
 

@@ -6,7 +6,8 @@
 
     RolloutError            raised by request, planner, handover, driver, gateway and connection;
     |                       caught once, in a module's main()
-    └── NoSuchController    raised by planner; the driver adds what else has that name
+    ├── NoSuchController    raised by planner; the driver adds what else has that name
+    └── InternalError       made of any other exception by the driver, a fleet and the modules
 
 What the API server answers is first told apart inside cluster/http.py, in a small tree of its own; only what the driver
 cannot act upon becomes a RolloutError.
@@ -15,6 +16,11 @@ cannot act upon becomes a RolloutError.
 from __future__ import annotations
 
 import typing as t
+
+from .fields import visible
+
+#: The innermost calls of an internal error that are shown, and the characters of its text.
+MOST_FRAMES, LONGEST = 30, 1000
 
 
 class RolloutError(Exception):
@@ -58,6 +64,22 @@ class RolloutError(Exception):
 
 class NoSuchController(RolloutError):
     """Neither the user's controller nor one that could take its place is there."""
+
+
+class InternalError(RolloutError):
+    """A defect of the collection: nothing that the user has asked for, and nothing that the cluster has refused."""
+
+    @classmethod
+    def of(cls, surprise: Exception, where: str = "", command: str = "") -> InternalError:
+        """Return the error for an exception that nobody has expected, with its traceback as the reason."""
+        import traceback
+
+        frames = [f"{frame.filename.rpartition('ansible_collections/')[2]}:{frame.lineno} in {frame.name}"
+                  for frame in traceback.extract_tb(surprise.__traceback__)]
+        what = visible(" ".join(f"{type(surprise).__name__}: {surprise}".split()))[:LONGEST]
+        return cls(f"internal error: {what}", where=where, why="\n".join(frames[-MOST_FRAMES:]), next_command=(
+            "run the same task again:" if command else "run the same task again", command,
+            "if that fails as well, report this whole message as a bug of baton.kubernetes"))
 
 
 class RolloutFailed(RolloutError):

@@ -10,6 +10,7 @@ of the loop. What is kept here is only for the report and for the end of every w
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import typing as t
 
@@ -17,7 +18,7 @@ from ..cluster.gateway import Gateway, RealGateway
 from ..explain import report
 from ..flows import soak
 from ..flows.flow import Flow, Memory, Standing
-from ..model.errors import NoSuchController, RolloutError, RolloutFailed
+from ..model.errors import InternalError, NoSuchController, RolloutError, RolloutFailed
 from ..model.fields import Json
 from ..model.identity import did_you_mean
 from ..model.observed import Observed
@@ -58,9 +59,16 @@ def run(
     # A client that dies sends nothing more, and the tests' clients die by a BaseException: then only its own memory goes.
     try:
         result = it.to_the_end()
-    except Exception:
+    except RolloutError:
         it.end()
         raise
+    except Exception as surprise:
+        error = InternalError.of(surprise, it.request.where, it.request.command())
+        it.leave(error)
+        with contextlib.suppress(Exception):  # what surprised once may do so again
+            it.with_progress(error)
+        it.end()
+        raise error from surprise
     else:
         it.end()
         return result
@@ -160,8 +168,8 @@ class _Run:
 
     def end(self) -> None:
         """Let the next task in."""
-        self.chronicle.record_all()
-        self.lease.release()
+        with contextlib.closing(self.lease):
+            self.chronicle.record_all()
 
     def look_again(self, seen: Observed) -> None:
         """All anew, the primary last."""
@@ -264,7 +272,7 @@ class _Run:
 
     def leave(self, error: RolloutError) -> None:
         if self.memory.has_begun:
-            ending.leave(self.flow, self.observe, self.gateway, self.lease, self.chronicle, error)
+            ending.leave(self.flow, self.observe, self.request, self.gateway, self.memory, self.lease, self.chronicle, error)
 
     def result(self, seen: Observed, message: str = "") -> Json:
         """The task's; the message is how things stand, where none is given."""

@@ -7,20 +7,23 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import typing as t
 
-from ..cluster.gateway import Writes
+from ..cluster.gateway import Gateway
 from ..flows import autoscaler
-from ..flows.flow import Flow
+from ..flows.flow import Flow, Memory
 from ..model.errors import RolloutError, RolloutFailed
 from ..model.observed import Observed
+from ..model.request import Request
 from ..model.steps import Step
+from .beginning import note_around
 from .chronicle import Chronicle
 from .lease import Lease
 
 
-def leave(flow: Flow, observe: t.Callable[[], Observed], gateway: Writes, lease: Lease, chronicle: Chronicle,
-          error: RolloutError) -> None:
+def leave(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway, memory: Memory, lease: Lease,
+          chronicle: Chronicle, error: RolloutError) -> None:
     """Take the steps that are due, unless another task has begun since; whatever fails here, the first error is the one to tell."""
 
     def take(step: Step) -> bool:
@@ -29,13 +32,24 @@ def leave(flow: Flow, observe: t.Callable[[], Observed], gateway: Writes, lease:
             chronicle.tell(step)
         return landed
 
-    with contextlib.suppress(RolloutError):
+    with contextlib.suppress(Exception):
         if lease.is_lost:
             return
-        seen = observe()
+        try:
+            seen = observe()
+        except RolloutError:
+            raise
+        except Exception:
+            seen = _recalled(request, gateway, memory)
         if isinstance(error, RolloutFailed) and error.is_endless and seen.in_progress:
             step = flow.halted(seen)
             error.what += f"; {step.name} makes no more of them" if step and take(step) else "; more of them are made meanwhile"
         # Better an autoscaler that meddles than none for long.
         if seen.autoscaler and (restored := autoscaler.restore(seen.autoscaler)):
             take(restored)
+
+
+def _recalled(request: Request, gateway: Gateway, memory: Memory) -> Observed:
+    """Return what was observed last, with the autoscaler as it is now."""
+    note_around(gateway, memory, "autoscalers")
+    return dataclasses.replace(memory.seen, autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers))

@@ -22,7 +22,7 @@ from ..cluster.gateway import RealGateway
 from ..cluster.kubernetes import KubernetesGateway
 from ..flows.flow import Flow
 from ..model import marks
-from ..model.errors import RolloutError
+from ..model.errors import InternalError, RolloutError
 from ..model.fields import Json
 from ..model.identity import digest
 from ..model.kinds import Kind
@@ -282,6 +282,8 @@ class _Rolling:
             result = do(request)
         except RolloutError as error:
             result = error.as_result() | {"failed": True}
+        except Exception as surprise:
+            result = InternalError.of(surprise, request.where, request.command()).as_result() | {"failed": True}
         if result is not None:
             self._entries[request.kind, request.name] = {
                 "name": request.name, "kind": str(request.kind), "changed": False, "failed": False, "skipped": False} | result
@@ -360,6 +362,9 @@ class _Shared:
             heard = self.gateway.wait(seconds)
         except RolloutError as error:
             self.end(error)
+            return
+        except Exception as surprise:
+            self.end(InternalError.of(surprise, str(self.gateway.kind)))
             return
         for name in self._views.keys() & heard if heard is not None else self._views:
             self._views[name].woken.set()

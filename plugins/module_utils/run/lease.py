@@ -212,6 +212,8 @@ class Lease:
                 answer()
         self.forget()
 
+    close = release
+
     def forget(self) -> None:
         """Note that this task is over; what it still holds, the next one of this process may take."""
         _AT_WORK.discard(self.process.task)

@@ -671,6 +671,51 @@ def test_a_failure_tells_its_first_reason_though_the_autoscaler_cannot_be_restor
     assert cluster.refusal(dataclasses.replace(UPDATE, failure_grace=1)).what == "the new pods cannot become available"
 
 
+class Surprised(Scaled):
+    """Something is wrong in the code that nobody has thought of, once the autoscaler is frozen."""
+
+    def __init__(self, *items, verb, is_lasting=False):
+        super().__init__(*items)
+        self.verb, self.is_lasting, self.surprises, self.leases = verb, is_lasting, 0, set()
+        plain = getattr(self, verb)
+
+        def surprise(*arguments):
+            is_written = verb == "write" and arguments[0].kind == AUTOSCALER
+            if self.scaler["spec"].get("behavior") and not is_written and (is_lasting or not self.surprises):
+                self.surprises += 1
+                raise KeyError("nobody has thought of that")
+            return plain(*arguments)
+
+        setattr(self, verb, surprise)
+
+    def write(self, write):
+        return (Scaled if write.kind == AUTOSCALER else Cluster).write(self, write)
+
+    def put_lease(self, lease):
+        self.leases.add(lease["metadata"]["name"])
+        return super().put_lease(lease)
+
+    def drop_lease(self, lease):
+        self.leases.discard(lease["metadata"]["name"])
+        return True
+
+
+@pytest.mark.parametrize("is_lasting", [False, True])
+@pytest.mark.parametrize("verb", ["write", "wait", "controllers", "record"])
+def test_a_surprise_freezes_nothing_and_says_what_to_report(verb, is_lasting):
+    cluster = Surprised(rc(), verb=verb, is_lasting=is_lasting)
+    before = cluster.scaler
+
+    error = cluster.refusal()
+
+    assert cluster.surprises and cluster.scaler["spec"] == before["spec"] and cluster.leases == set()
+    assert error.what == "internal error: KeyError: 'nobody has thought of that'" and error.where.endswith("default/foo")
+    assert error.why.splitlines()[-1].endswith(" in surprise") and "plugins/module_utils/run/driver.py:" in error.why
+    assert error.next_command.splitlines()[0] == "run the same task again:" and ROLL in error.next_command
+    assert "report this whole message" in error.next_command and isinstance(error.__cause__, KeyError)
+    assert "freeze" in [step["action"] for step in error.progress.get("steps", ())] or verb == "controllers"
+
+
 def test_the_lease_is_looked_at_before_the_autoscaler_is_restored():
     """An error may come so late that another task has begun since."""
     cluster, held = Scaled(rc()), []

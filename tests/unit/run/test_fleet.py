@@ -402,6 +402,30 @@ def test_a_lost_connection_ends_all_that_are_at_work_and_each_says_how_far_it_go
     assert all(each["failed"] and "cannot be reached" in each["msg"] and each["steps"] for each in results)
 
 
+def test_a_surprise_is_the_failure_of_one_controller():
+    class Strange(Cluster):
+        def write(self, write):
+            return 1 // 0 if write.name == "two" else super().write(write)
+
+    cluster = Strange(*controllers("one", "two", "three"))
+    result = answer(fleet.run, cluster, names=["one", "two", "three"], max_failures="1", concurrency=1)
+
+    assert [(each["failed"], each["changed"]) for each in result["results"]] == [(False, True), (True, False), (False, True)]
+    assert result["failure"]["what"] == "1 of 3 controllers failed (two)"
+    assert result["results"][1]["failure"]["what"] == "internal error: ZeroDivisionError: integer division or modulo by zero"
+
+
+def test_a_surprise_while_news_are_read_ends_all_with_their_results():
+    class Strange(Cluster):
+        def wait(self, seconds):
+            raise RuntimeError("dictionary changed size during iteration")
+
+    result = answer(fleet.run, Strange(*controllers("one", "two")), names=["one", "two"])
+
+    assert all(each["failed"] and "internal error: RuntimeError: dictionary" in each["msg"] and each["steps"]
+               for each in result["results"])
+
+
 def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
     class Silent(Cluster):
         def wait(self, seconds):

@@ -137,8 +137,9 @@ options:
   container:
     description:
       - Name of the container that gets O(image).
-      - By default, it is the only container of the pod, or else the only one that currently runs an image from the same
-        repository. The task fails if that leaves more than one to choose from.
+      - By default, it is the only container that currently runs an image from the same repository, or else the only init container
+        that does, or else, where the controller is chosen by name, the only container of the pod. The task fails if that leaves
+        more than one to choose from.
     type: str
   images:
     description:

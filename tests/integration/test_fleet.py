@@ -156,6 +156,18 @@ def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_
     assert {each["kind"]: each["failed"] for each in result["results"]} == {"Deployment": False, "ReplicationController": True}
 
 
+def test_chosen_by_labels_an_init_container_gets_its_image_and_no_other_does(namespace, ansible_environment):
+    body = manifest(1, "other:v1", "foo", labels={"tier": "backend"})
+    body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate", "image": "myimage:v1"}]
+    namespace.create("replicationcontrollers", body)
+    namespace.until_available("foo", 1)
+
+    rolled(namespace, ansible_environment, label_selectors=["tier=backend"], image="myimage:v2")
+
+    spec = namespace.rc("foo")["spec"]["template"]["spec"]
+    assert [each["image"] for each in (*spec["containers"], *spec["initContainers"])] == ["other:v1", "myimage:v2"]
+
+
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_chosen_by_labels_killed_and_run_again(namespace, ansible_environment):
     """The image is for those that run its repository; killed in the middle, the same task goes on with all of them."""

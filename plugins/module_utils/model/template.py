@@ -117,7 +117,7 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
     Raises RolloutError, which names the controller, for a container that is not there or not clear.
     """
     spec = template["spec"]
-    chosen = container or _container_for(image, spec["containers"], controller)
+    chosen = container or _container_for(image, template, controller)
     if chosen not in images_of(template):
         raise RolloutError(
             f"there is no container {chosen} in the template of {controller}; it has: {', '.join(images_of(template))}"
@@ -131,14 +131,33 @@ def with_image(template: Json, container: str, image: str, controller: str) -> J
     return {**template, "spec": {**spec, **changed}}
 
 
-def _container_for(image: str, containers: list[Json], controller: str) -> str:
-    if len(containers) == 1:
-        return containers[0]["name"]
-    running = [each["name"] for each in containers if repository(each.get("image", "")) == repository(image)]
-    if len(running) == 1:
-        return running[0]
-    names = ", ".join(each["name"] for each in containers)
+def containers_with(image: str, template: Json) -> list[str]:
+    """Return the names of the containers that an image belongs to: they run another one of its repository.
+
+    | containers | init containers | it belongs to |
+    |---|---|---|
+    | one or more run it | - | those containers |
+    | none runs it | one or more run it | those init containers |
+    | none runs it | none runs it | none |
+
+    By name, kubectl set image changes both sorts; an image that a Pod's own containers run as well is theirs first.
+    """
+    for field in ("containers", "initContainers"):
+        running = [each["name"] for each in template["spec"].get(field) or ()
+                   if repository(each.get("image", "")) == repository(image)]
+        if running:
+            return running
+    return []
+
+
+def _container_for(image: str, template: Json, controller: str) -> str:
+    """Return the container that gets the image; where none runs its repository, the only one."""
+    containers = [each["name"] for each in template["spec"]["containers"]]
+    running = containers_with(image, template)
+    chosen = running or containers
+    if len(chosen) == 1:
+        return chosen[0]
     raise RolloutError(
         f"which container of {controller} gets the image {image}? "
-        f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one of {names}"
+        f"{'Several run' if running else 'None runs'} {repository(image)} now; give container: one of {', '.join(chosen)}"
     )

@@ -31,7 +31,7 @@ from ..model.observed import Controller
 from ..model.options import CONCURRENCY, MAX_FAILURES, request_from, size
 from ..model.request import Request
 from ..model.steps import AUTOSCALER, Create, Merge, Patch, Write
-from ..model.template import repository
+from ..model.template import containers_with, repository
 from ..model.thresholds import Size
 from . import driver
 from .clock import Clock, Intervals
@@ -155,7 +155,7 @@ class Fleet:
         if is_idle:
             return "no update is in progress"
         image = request.images.get("")
-        if image and repository(image) not in map(repository, controller.images.values()):
+        if image and not containers_with(image, controller.template):
             return f"it does not run {repository(image)}"
         return ""
 

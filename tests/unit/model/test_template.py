@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from builders import template
 from hypothesis import given
@@ -14,11 +16,13 @@ from wishes import ask, pods
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import (
+    containers_with,
     differ_in_images_only,
     images_of,
     merged_as_written,
     repository,
     same_template,
+    with_image,
     with_label,
     without_label,
 )
@@ -171,3 +175,44 @@ def test_labels_are_set_and_removed_without_touching_the_template_they_came_from
 @pytest.mark.parametrize("metadata", [{}, {"metadata": {}}, {"metadata": {"labels": None, "creationTimestamp": None}}])
 def test_a_template_without_labels_is_the_same_however_that_is_said(metadata):
     assert same_template({**metadata, "spec": {}}, {"spec": {}}, marks.DEPLOYMENT_LABEL)
+
+
+def of_images(containers, inits):
+    return {"spec": {"containers": [{"name": f"c{number}", "image": image} for number, image in enumerate(containers)],
+                     "initContainers": [{"name": f"i{number}", "image": image} for number, image in enumerate(inits)]}}
+
+
+@pytest.mark.parametrize("containers, inits, belongs_to, gets", [
+    (["a:1"], [], ["c0"], "c0"),
+    (["a:1"], ["a:1"], ["c0"], "c0"),
+    (["a:1", "b:1"], ["a:1"], ["c0"], "c0"),
+    (["a:1", "a:2"], [], ["c0", "c1"], None),
+    (["b:1"], ["a:1"], ["i0"], "i0"),
+    (["b:1", "d:1"], ["b:1", "a:1"], ["i1"], "i1"),
+    (["b:1"], ["a:1", "a:2"], ["i0", "i1"], None),
+    (["b:1"], [], [], "c0"),
+    (["b:1"], ["d:1"], [], "c0"),
+    (["b:1", "d:1"], [], [], None),
+])
+def test_the_container_that_an_image_belongs_to(containers, inits, belongs_to, gets):
+    template = of_images(containers, inits)
+
+    assert containers_with("a:9", template) == belongs_to
+    if gets is None:
+        with pytest.raises(RolloutError, match="which container of foo gets the image a:9"):
+            with_image(template, "", "a:9", "foo")
+    else:
+        changed = with_image(template, "", "a:9", "foo")
+        assert images_of(changed) == {**images_of(template), gets: "a:9"}
+
+
+@pytest.mark.parametrize("containers", list(itertools.product(["a:1", "b:1"], repeat=2)))
+@pytest.mark.parametrize("inits", [(), ("a:1",), ("b:1",), ("a:1", "b:1")])
+def test_an_image_never_replaces_one_of_another_repository_where_it_belongs_somewhere(containers, inits):
+    template = of_images(containers, inits)
+    try:
+        changed = images_of(with_image(template, "", "a:9", "foo"))
+    except RolloutError:
+        return
+    (name,) = [name for name, image in images_of(template).items() if changed[name] != image]
+    assert repository(images_of(template)[name]) == "a"

@@ -364,6 +364,17 @@ def test_chosen_by_labels_an_image_is_for_those_that_run_another_one_of_its_repo
     assert cluster.controllers()["two"].images == {"web": "other:v1"}
 
 
+def test_chosen_by_labels_an_image_that_only_an_init_container_runs_is_for_that_one():
+    (item,) = controllers("one")
+    item["spec"]["template"]["spec"] |= {"containers": [{"name": "web", "image": "other:v1"}],
+                                         "initContainers": [{"name": "migrate", "image": "myimage:v1"}]}
+    cluster = Cluster(item, chosen=["one"])
+
+    run(cluster, label_selectors=["app"])
+
+    assert cluster.controllers()["one"].images == {"migrate": "myimage:v2", "web": "other:v1"}
+
+
 def test_chosen_by_labels_a_rollback_is_for_those_that_are_being_updated():
     cluster = Cluster(old(2), new(1), *controllers("another"), chosen=["another", "foo"])
     task = params(state="rolled_back", label_selectors=["app"])

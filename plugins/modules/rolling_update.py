@@ -663,6 +663,14 @@ rollout:
         after:
           description: Image of each container after, by the name of the container.
           type: dict
+resume_command:
+  description: What to type to end the pause and update the rest of the pods, with every other option of the task.
+  returned: if the task has paused the update
+  type: str
+rollback_command:
+  description: What to type to undo the update that the task has paused.
+  returned: if the task has paused the update
+  type: str
 failure:
   description: The parts that make up RV(msg) if the task failed.
   returned: failure
@@ -678,7 +686,8 @@ failure:
       description: The reason, in the cluster's own words, or an empty text. Several reasons are on lines of their own.
       type: str
     next_command:
-      description: What to type next, or an empty text. Each command is on a line of its own.
+      description: What to type next, or an empty text. Each command is on a line of its own, and repeats the options of the
+        task.
       type: str
     causes:
       description: Why pods do not become available, the most significant cause first. Empty if the task failed for another reason.

@@ -155,7 +155,9 @@ rollouts:
           description: Number of the revision that a Deployment, a StatefulSet or a DaemonSet was returned to, if it was.
           type: int
     resume_command:
-      description: What to type to carry on with the update in progress; V(null) if there is none.
+      description: What to type to carry on with the update in progress; V(null) if there is none. The cluster does not know the
+        options of the task that began it, such as O(baton.kubernetes.rolling_update#module:pause_at), so this says to run that
+        task, unless only the handover is left.
       type: str
     rollback_command:
       description: What to type to undo the update in progress; V(null) if there is none, or if it can no longer be undone.

@@ -256,8 +256,9 @@ def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environme
 
     info = result_of(adhoc("name=foo", module="rolling_update_info"))["rollouts"][0]
     assert info["phase"] == "progressing" and info["direction"] == "forward" and info["next"]["name"] == name
-    assert info["resume_command"].endswith(
-        f"'name=foo namespace={namespace.name} image=myimage:v2-slow container=web kubeconfig={namespace.kubeconfig}'")
+    assert info["resume_command"] == "run the task that began it"
+    assert info["rollback_command"].endswith(
+        f"'name=foo namespace={namespace.name} state=rolled_back kubeconfig={namespace.kubeconfig}'")
 
     result = result_of(adhoc("name=foo image=myimage:v2-slow"))
 

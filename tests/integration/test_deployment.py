@@ -337,7 +337,6 @@ def test_what_it_is_in_the_middle_of_is_told_in_the_words_of_any_controller(name
     assert (there["phase"], there["direction"], there["desired"]) == ("paused", "forward", 4)
     assert (there["controller"]["replicas"], there["controller"]["images"]) == (3, {"web": "myimage:v1"})
     assert (there["next"]["replicas"], there["next"]["available"], there["next"]["images"]) == (1, 1, {"web": "myimage:v2"})
-    ways = {"resume_command": {"image": "myimage:v2", "container": "web"}, "rollback_command": {"state": "rolled_back"}}
-    for key, wish in ways.items():
-        command = namespace.command(kind="Deployment", **wish).removesuffix("'")
-        assert there[key] == f"{command} kubeconfig={namespace.kubeconfig}'"
+    assert there["resume_command"].startswith("run the task that began it")
+    back = namespace.command(kind="Deployment", state="rolled_back").removesuffix("'")
+    assert there["rollback_command"] == f"{back} kubeconfig={namespace.kubeconfig}'"

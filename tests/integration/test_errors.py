@@ -132,7 +132,7 @@ def test_another_update_in_progress_is_named(namespace):
     error = refused(namespace, image="myimage:v3")
 
     assert "another update is in progress: to myimage:v2" in error.what
-    assert "image=myimage:v2" in error.next_command and "state=rolled_back" in error.next_command
+    assert "run the task that began it" in error.next_command and "state=rolled_back" in error.next_command
 
 
 def test_a_stranger_in_nexts_place_is_refused(namespace):

@@ -24,6 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks impor
     PARTNER_UID,
 )
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Observed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Decision, Done, Patch, Step, Wait
 
@@ -77,7 +78,7 @@ def rs(name: str = "foo", label: str | None = None, **more: t.Any) -> Json:
 
 
 #: The update that the tests speak of, its rollback, and the name and deployment label that its next controller gets.
-UPDATE = Request(name="foo", images={"": "myimage:v2"})
+UPDATE = request_from({"name": "foo", "image": "myimage:v2"})
 BACK = dataclasses.replace(UPDATE, state=State.ROLLED_BACK)
 SUCCESSOR, LABEL = expected_successor(UPDATE, Controller.from_api(rc()))
 #: The time of every test.

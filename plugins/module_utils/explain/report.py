@@ -12,6 +12,7 @@ import typing as t
 from ..flows.flow import Side, Standing
 from ..model import identity
 from ..model.fields import Json
+from ..model.kinds import State
 from ..model.marks import Revision
 from ..model.observed import Controller, Observed
 from ..model.request import Request
@@ -117,6 +118,13 @@ def line(step: Step) -> str:
     else:
         change = str(step.after)
     return f"{step.action} {step.name}: {change}"
+
+
+def after_pause(request: Request, standing: Standing) -> Json:
+    """Return the commands that end a pause in either direction, with every other option of the task; nothing without a pause."""
+    if standing.phase != "paused":
+        return {}
+    return {"resume_command": request.command(pause_at=None, nodes=None), "rollback_command": request.command(State.ROLLED_BACK)}
 
 
 def enough(steps: int, following: Step, is_real: bool) -> str:

@@ -16,6 +16,7 @@ from ..model.marks import ANNOTATIONS_LIMIT, Revision
 from ..model.observed import Controller
 from ..model.request import Request
 from ..model.template import image_names, images_of
+from .commands import began
 
 #: The finalizers that a deletion with --cascade=foreground or --cascade=orphan adds (metav1.FinalizerDeleteDependents and
 #: metav1.FinalizerOrphanDependents).
@@ -89,18 +90,18 @@ def nothing_to_roll_back(request: Request, before: Revision | None,
                         next_command=way_back(request, before))
 
 
-def template_lost(request: Request, primary: Controller, other: Revision | None) -> RolloutError:
+def template_lost(request: Request, is_paused: bool, other: Revision | None) -> RolloutError:
     """Return the error for an update in progress whose previous template nothing keeps; other: the newest revision, or None."""
     return RolloutError("the update in progress cannot be rolled back: the template of before it is no longer known",
                         where=request.where, why="no ControllerRevision has it; with a revisionHistoryLimit of 0, the "
                                                  "cluster deletes it",
-                        next_command=either(request.command(State.UPDATED, primary.images), way_back(request, other)))
+                        next_command=either(began(is_paused), way_back(request, other)))
 
 
 def way_back(request: Request, before: Revision | None) -> str:
     """The command to that revision. The record of the last update names images too; but whoever may annotate writes there."""
     if before is None:
-        return request.command(State.UPDATED, {"": "THE-EARLIER-IMAGE"})
+        return request.command(State.UPDATED, images={"": "THE-EARLIER-IMAGE"}, next_name=None)
     return request.command(State.ROLLED_BACK, to_revision=before.number)
 
 

@@ -109,12 +109,19 @@ def request_from(params: Json) -> Request:
         gives_strategy=bool({"max_surge", "max_unavailable"} & given.keys()),
         rolls_back=given.get("on_failure") == "rollback",
         waits_for_termination=given.get("pod_replacement_policy") == TERMINATION_COMPLETE,
+        options=_provided(params),
         **{option: given[option] for option in _TAKEN if option in given},
         **_fenceposts(kind, given)
         | {option: check(option, given[option]) for option, check in _CHECKED.items() if option in given},
     )
     _refuse_what_cannot_go_on(request)
     return request
+
+
+def _provided(params: Json) -> Json:
+    """Return the options that the user provided, without those that have their default: no command has to repeat these."""
+    return {option: params[option] for option, spec in ARGUMENT_SPEC.items()
+            if params.get(option) not in (None, "", [], {}, spec.get("default"))}
 
 
 def _fenceposts(kind: Kind, given: Json) -> dict[str, Size]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from . import identity, marks, shell
+from . import commands, identity, marks, shell
 from .errors import RolloutError
 from .fields import Json, pairs
 from .kinds import Kind, State
@@ -85,6 +85,8 @@ class Request:
     lock_timeout: float = 0
     #: Of context, kubeconfig and host those that the task was given, for commands; None for one that cannot be typed.
     connection: t.Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    #: The module's other options as the user provided them, without those that have their default, for commands.
+    options: t.Mapping[str, t.Any] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def where(self) -> str:
@@ -168,43 +170,45 @@ class Request:
             return PREVIOUS
         return identity.digest([self.state, dict(self.images), self.template, self.definition, *filter(None, [self.revision])])
 
-    def command(self, state: State | None = None, images: t.Mapping[str, str] | None = None,
-                to_revision: int | None = None, otherwise: str = "run the same task again") -> str:
-        """The ad-hoc command that a user types next: this task again, or with another state, other images or a revision.
+    def command(self, state: State | None = None, *, otherwise: str = "", **changes: t.Any) -> str:
+        """Return the ad-hoc command for this task with another state, or with changes: options and values, None to leave one out.
 
-        otherwise is what to do where it cannot be typed, or is not safe to paste.
+        Of the other options, a change of state leaves out those that it takes the meaning from (commands.OPTIONS). images are
+        by container, as in this class. A command that changes what becomes of a controller is for this one alone; any other
+        repeats the task for all of its controllers. Where no command is safe to paste, return otherwise, or the same in words.
         """
-        options: Json = {"name": self.name}
-        if self.kind is not Request.kind:
-            options["kind"] = str(self.kind)
-        if self.namespace != Request.namespace:
-            options["namespace"] = self.namespace
-        if self.next_name and images is None:
-            options["next_name"] = self.next_name
-        if self.label_key != marks.DEPLOYMENT_LABEL and not self.kind.is_stepped_by_server:
-            options["deployment_label_key"] = self.label_key
-        if not self.lock:
-            options["lock"] = "false"
-        state = state or self.state
-        if not state.changes_template:
-            options["state"] = str(state)
-            own = (PREVIOUS if self.is_previous else self.to_revision) if state is self.state else None
-            options |= {"to_revision": to_revision or own} if to_revision or own else {}
-            options |= {"to_kind": str(Kind.DEPLOYMENT)} if state.migrates else {}
-            options |= {"release_owner": "true"} if state.migrates and self.releases_owner else {}
-        else:
-            images = self.images if images is None else images
-            if not all(map(is_image, images.values())):
-                return otherwise
-            if len(images) == 1:
-                ((container, image),) = images.items()
-                options |= {"image": image, **({"container": container} if container else {})}
-            elif images:
-                options["images"] = dict(images)
-            else:
-                return otherwise
-        changed = [f"{key}={value}" for key, value in options.items() if key in ("state", "to_revision")]
-        return shell.ansible({**options, **self.connection}) or f"{otherwise}{' with ' if changed else ''}{' '.join(changed)}"
+        if self.state is not State(self.options.get("state", Request.state)):  # to_go_back()
+            state = state or self.state
+        target, is_fleet = state or self.state, commands.is_for_fleet(self.options, state, changes)
+        if "images" in changes:
+            if not all(map(is_image, changes["images"].values())):
+                return otherwise or commands.AGAIN
+            changes = commands.TEMPLATE_LEFT_OUT | changes | commands.of_images(changes["images"])
+        revision = (PREVIOUS if self.is_previous else self.to_revision) if state is None else None
+        keeps_all = state is None and (bool(revision) or not target.undoes)
+        by_state: Json = {
+            "state": None if target.changes_template else str(target),
+            "to_revision": revision,
+            "to_kind": str(Kind.DEPLOYMENT) if target.migrates else None,
+        }
+        has_kinds = is_fleet and "kinds" in self.options
+        own: Json = {
+            "name": None if is_fleet else self.name,
+            "kind": None if has_kinds or self.kind is Request.kind else str(self.kind),
+            "namespace": None if self.namespace == Request.namespace else self.namespace,
+            "next_name": self.next_name if keeps_all or target in commands.OPTIONS["next_name"].states else None,
+            "deployment_label_key": None if self.label_key in (Request.label_key, self.kind.server_label) else self.label_key,
+            **by_state,
+        }
+        options = commands.in_order({
+            **commands.repeated(self.options, None if keeps_all else target, is_fleet), **own, **changes})
+        is_whole = not target.changes_template or bool({"image", "images"} & options.keys())
+        command = shell.ansible({**options, **self.connection}) if is_whole and not commands.NOT_TYPED & options.keys() else None
+        if state:
+            changes = {**{option: value for option, value in by_state.items() if value}, **changes}
+        if not is_fleet:
+            changes = {**commands.apart(self.options, self.name), **changes}
+        return command or otherwise or commands.in_words(changes)
 
     @property
     def defined_selector(self) -> Json | None:

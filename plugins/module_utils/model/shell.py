@@ -18,7 +18,7 @@ from .fields import Json
 from .identity import canonical
 
 #: What key=value takes as it is.
-_PLAIN = re.compile(r"[A-Za-z0-9._:/@+-]+")
+_PLAIN = re.compile(r"[A-Za-z0-9._:/@+%=-]+")
 #: What Jinja's braces, and its header, begin with.
 _EVALUATED = set("{#")
 #: The options of other programs for the connection, by ours.
@@ -26,15 +26,21 @@ _FLAGS = {"kubectl": {"context": "--context", "kubeconfig": "--kubeconfig", "hos
           "helm": {"context": "--kube-context", "kubeconfig": "--kubeconfig", "host": "--kube-apiserver"}}
 
 
+def is_plain(text: str) -> bool:
+    """Return whether key=value takes the text as it is."""
+    return bool(_PLAIN.fullmatch(text))
+
+
 def ansible(options: Json) -> str | None:
-    """The ad-hoc command for our module with these options, which are texts, numbers and mappings of texts.
+    """Return the ad-hoc command for our module with these options: texts, numbers, and lists and mappings of texts.
 
     None where there is no safe one: an option would be evaluated, or cannot be typed (None).
     """
     if None in options.values() or any(_EVALUATED & set(text) or not text.isprintable() for text in _texts(options)):
         return None
-    is_plain = all(_PLAIN.fullmatch(str(value)) for value in options.values())
-    arguments = " ".join(f"{key}={value}" for key, value in options.items()) if is_plain else canonical(options)
+    has_mapping = any(isinstance(value, dict) for value in options.values())
+    fits = not has_mapping and all(map(is_plain, _texts(options)))
+    arguments = " ".join(f"{key}={_typed(value)}" for key, value in options.items()) if fits else canonical(options)
     return f"ansible localhost -m baton.kubernetes.rolling_update -a {shlex.quote(arguments)}"
 
 
@@ -57,9 +63,20 @@ def _program(name: str, connection: t.Mapping[str, str | None], namespace: str) 
     return shlex.join([name, *flags, *(["-n", namespace] if namespace else [])])
 
 
+def _typed(value: t.Any) -> str:
+    """Return a value as key=value has it."""
+    if isinstance(value, list):
+        return ",".join(map(_typed, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
+
+
 def _texts(options: Json) -> t.Iterator[str]:
     for value in options.values():
         if isinstance(value, dict):
             yield from (text for pair in value.items() for text in pair)
+        elif isinstance(value, list):
+            yield from map(str, value)
         else:
             yield str(value)

@@ -92,18 +92,6 @@ def differences(one: t.Any, other: t.Any, path: tuple[t.Any, ...] = ()) -> set[t
     return set() if one == other else {path}
 
 
-def differ_in_images_only(one: Json, other: Json, label_key: str) -> bool:
-    """Whether a task that gives images is enough to get from one pod template to the other."""
-
-    def blank(template: Json) -> Json:
-        spec = template["spec"]
-        fields = {field: [{**each, "image": ""} for each in spec[field]] for field in ("initContainers", "containers")
-                  if spec.get(field)}
-        return {**template, "spec": {**spec, **fields}}
-
-    return same_template(blank(one), blank(other), label_key)
-
-
 def repository(image: str) -> str:
     """The image's name without tag and digest."""
     image = image.partition("@")[0]

@@ -280,7 +280,7 @@ class _Run:
         start = self.standing(dataclasses.replace(self.start or seen, budgets=seen.budgets))  # not known when the task begins
         if self.memory.has_begun:
             self.chronicle.sample(end, self.is_watching, is_end=True)
-        told = self.chronicle.result(start, end)
+        told = self.chronicle.result(start, end) | report.after_pause(self.request, end)
         return {**told, "msg": message or report.sentence(self.request, end, self.clock.is_real), "warnings": self.memory.warnings}
 
     def with_progress(self, error: RolloutError) -> RolloutError:

@@ -25,7 +25,7 @@ from ..model import marks
 from ..model.errors import InternalError, RolloutError
 from ..model.fields import Json
 from ..model.identity import digest
-from ..model.kinds import Kind
+from ..model.kinds import Kind, State
 from ..model.label_selectors import matches
 from ..model.observed import Controller
 from ..model.options import CONCURRENCY, MAX_FAILURES, request_from, size
@@ -106,7 +106,7 @@ class Fleet:
 
     def requests(self, params: Json, groups: Groups) -> list[Request]:
         """One request for each controller, in the order in which they are begun. Raises RolloutError."""
-        requests = [request_from({**params, "names": None, "kind": kind, "name": name})
+        requests = [request_from({**params, "kind": kind, "name": name})
                     for kind in self.kinds for name in self.names or (*self._chosen(groups[kind].gateway),
                                                                       *self._gone(params, kind, groups[kind]))]
         if not requests:
@@ -130,7 +130,7 @@ class Fleet:
 
     def _gone(self, params: Json, kind: Kind, group: Group) -> list[str]:
         """Return the names of those that an update has deleted before it was interrupted, and that had the labels."""
-        begun = group.flow.begun(request_from({**params, "names": None, "kind": kind, "name": "any"}), group.gateway)
+        begun = group.flow.begun(request_from({**params, "kind": kind, "name": "any"}), group.gateway)
         existing = group.gateway.controllers()
         return sorted(name for name, labels in begun.items() if name not in existing and matches(self.label_selectors, labels))
 
@@ -266,7 +266,8 @@ class _Rolling:
 
     def result(self, are: str = "are") -> Json:
         """All results as one. Raises RolloutError when one of them is a failure."""
-        return _result({self.called(request): self._entries[request.kind, request.name] for request in self.requests}, are)
+        entries = {self.called(request): self._entries[request.kind, request.name] for request in self.requests}
+        return _result(entries, self._next_command(), are)
 
     @property
     def _failed(self) -> list[str]:
@@ -276,6 +277,17 @@ class _Rolling:
     @property
     def _has_to_end(self) -> bool:
         return len(self._failed) > self.failures_allowed
+
+    def _next_command(self) -> list[str]:
+        """Return what the first failure suggests, with one rollback for all of its kind that suggest theirs."""
+        failed = [(request, request.command(State.ROLLED_BACK), entry["failure"]["next_command"].splitlines())
+                  for request in self.requests if (entry := self._entries[request.kind, request.name])["failed"]]
+        if not failed:
+            return []
+        first, own, lines = failed[0]
+        names = [request.name for request, back, others in failed if request.kind is first.kind and back in others]
+        joint = first.command(State.ROLLED_BACK, name=None, names=names) if len(names) > 1 else own
+        return [joint if line == own else line for line in lines]
 
     def _note(self, request: Request, do: t.Callable[[Request], Json | None]) -> None:
         try:
@@ -296,7 +308,7 @@ class _Rolling:
         self._skip(request, f"not started, because {len(failed)} of the others failed ({_some(failed)})")
 
 
-def _result(results: dict[str, Json], are: str = "are") -> Json:
+def _result(results: dict[str, Json], next_command: t.Sequence[str] = (), are: str = "are") -> Json:
     """All results as one, by what they are of. Raises RolloutError when one of them is a failure."""
     failed = {name: each["failure"] for name, each in results.items() if each["failed"]}
     skipped = [name for name, each in results.items() if each["skipped"]]
@@ -318,7 +330,7 @@ def _result(results: dict[str, Json], are: str = "are") -> Json:
     of_one = reasons[0] if len(first) < 2 else "\n".join([failures[0]["what"], *first])
     error = RolloutError(f"{len(failed)} of {len(results)} controllers failed ({_some(names)})",
                          why=of_one if is_one else _some(_joined(zip(names, reasons)), "\n"),
-                         next_command=failures[0]["next_command"].splitlines())
+                         next_command=next_command)
     error.standing, error.progress = ", ".join(told), whole
     raise error
 

@@ -260,7 +260,7 @@ class _Exclusive:
             if (was_renewed or self._is_here_and_recent(found)) and now - began >= self._request.lock_timeout:
                 raise RolloutError(
                     f"another task is already working on it: {found}, since {found.acquired or '?'}", where=self._request.where,
-                    next_command=("let it finish, or wait for it with lock_timeout=600:", self._request.command()))
+                    next_command=("let it finish, or wait for it:", self._request.command(lock_timeout=600)))
             if reason := self._task.stop():
                 raise RolloutError(f"stopped ({reason}) before anything was changed", where=self._request.where,
                                    next_command=self._request.command())

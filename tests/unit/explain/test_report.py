@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 from builders import BACK, NOW, SUCCESSOR, UPDATE, apply, look, new, old, plan, rc, record, standing
@@ -97,16 +98,17 @@ def test_an_ended_update_whose_next_keeps_its_name_is_complete():
     assert told["last_rollout"] == ENDED
 
 
-FORWARD = f"{ROLL} 'name=foo image=myimage:v2 container=web'"
+FORWARD, BEGAN = f"{ROLL} 'name=foo image=myimage:v2 container=web'", "run the task that began it"
 BACKWARD = f"{ROLL} 'name=foo state=rolled_back'"
 COMMANDS = {
     "no update": ([rc()], None, None),
     "nothing there": ([], None, None),
-    "forward": (BOTH, FORWARD, BACKWARD),
+    "forward": (BOTH, BEGAN, BACKWARD),
+    "paused": ([old(2, marks={marks.PAUSED: "1"}), new(1)], f"{BEGAN}, with a higher pause_at or without pause_at", BACKWARD),
     "back": ([old(2, 3), new(1, 0)], BACKWARD, BACKWARD),
     "taking over, from where there is no way back": (taking_over(), FORWARD, None),
-    "next keeps its name": ([foo_of_bar(), new_bar()], f"{ROLL} 'name=foo next_name=bar image=myimage:v2 container=web'",
-                            f"{ROLL} 'name=foo next_name=bar state=rolled_back'"),
+    "foo is gone": ([new(3)], FORWARD, None),
+    "next keeps its name": ([foo_of_bar(), new_bar()], BEGAN, f"{ROLL} 'name=foo next_name=bar state=rolled_back'"),
 }
 
 
@@ -123,22 +125,25 @@ def test_commands_name_the_namespace_and_another_label_key():
     resume_and_rollback = commands(dataclasses.replace(BACK, namespace="prod"), primary, successor)
 
     options = "name=foo namespace=prod deployment_label_key=x.io/color"
-    assert resume_and_rollback == (f"{ROLL} '{options} image=myimage:v2 container=web'", f"{ROLL} '{options} state=rolled_back'")
+    assert resume_and_rollback == (BEGAN, f"{ROLL} '{options} state=rolled_back'")
 
 
-def test_commands_set_only_the_images_that_differ():
-    primary, successor = old(2), new(1)
-    for item, image in ((primary, "log:v1"), (successor, "log:v1")):
-        item["spec"]["template"]["spec"]["containers"].append({"name": "log", "image": image})
+def test_a_command_that_finishes_a_handover_sets_only_the_images_that_differ():
+    items = taking_over()
+    mark = json.loads(items[0]["metadata"]["annotations"][marks.TAKEOVER])
+    items[0]["metadata"]["annotations"][marks.TAKEOVER] = json.dumps({**mark, "from": {"web": "myimage:v1", "log": "log:v1"}})
+    for item in items:
+        item["spec"]["template"]["spec"]["containers"].append({"name": "log", "image": "log:v1"})
 
-    assert commands(BACK, primary, successor)[0] == FORWARD
+    assert commands(BACK, *items)[0] == FORWARD
 
 
-def test_commands_that_images_are_not_enough_for_say_to_run_the_task_again():
-    primary, successor = old(2), new(1)
-    successor["spec"]["template"]["spec"]["hostNetwork"] = True
+def test_a_handover_that_images_do_not_tell_of_is_finished_by_the_task_that_began_it():
+    items = taking_over()
+    mark = json.loads(items[0]["metadata"]["annotations"][marks.TAKEOVER])
+    items[0]["metadata"]["annotations"][marks.TAKEOVER] = json.dumps({**mark, "from": {"web": "myimage:v2"}})
 
-    assert commands(BACK, primary, successor) == ("run the task that began it", BACKWARD)
+    assert commands(BACK, *items) == (BEGAN, None)
 
 
 def test_a_resumed_command_goes_on_where_the_rollout_stands():

@@ -12,6 +12,7 @@ import string
 import subprocess
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
 from ansible.parsing.splitter import parse_kv
 from ansible.template import Templar, trust_as_template
@@ -20,10 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from wishes import DEFINITION, PATCH, V2, ask, defined
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import commands, marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import is_image
 
@@ -106,6 +108,7 @@ def test_the_command_asks_for_the_same(params, expected):
 @pytest.mark.parametrize("change", [{"template": PATCH}, {"definition": DEFINITION}], ids=["template", "definition"])
 def test_what_is_too_long_for_a_command_is_to_be_run_again(change):
     assert ask(**change).command() == "run the same task again"
+    assert ask(**change).command(max_surge="2") == "run the same task again with max_surge=2"
     assert typed(ask(**change).command(State.ROLLED_BACK))["state"] == "rolled_back"
 
 
@@ -114,8 +117,114 @@ def test_the_command_may_ask_for_another_state_or_other_images():
 
     assert typed(request.command(State.ROLLED_BACK)) == {
         "name": "foo", "namespace": "prod", "next_name": "bar", "state": "rolled_back"}
-    assert typed(request.command(State.UPDATED, {"web": "myimage:v1"})) == {
+    assert typed(request.command(State.UPDATED, images={"web": "myimage:v1"}, next_name=None)) == {
         "name": "foo", "namespace": "prod", "image": "myimage:v1", "container": "web"}
+
+
+#: For each option, a value that is not its default.
+CANARY = {
+    "max_surge": "2", "max_unavailable": "25%", "min_ready_seconds": 5, "update_period": 1.5, "progress_deadline": 60.5,
+    "timeout": 900.0, "failure_grace": 3.0, "on_failure": "rollback", "pause_at": "10%", "soak": "10m", "max_steps": 3,
+    "revision_history_limit": 2, "autoscaler": "refuse", "record_events": False, "lock": False, "lock_timeout": 30.0,
+    "progress": False, "next_name": "bar", "deployment_label_key": "x.io/y", "namespace": "prod", "container": "web",
+}
+#: The options that a rollback of the same task repeats.
+BOTH_WAYS = {"name", "namespace", "next_name", "deployment_label_key", "max_surge", "max_unavailable", "update_period",
+             "progress_deadline", "failure_grace", "revision_history_limit", "autoscaler", "record_events", "lock",
+             "lock_timeout", "progress"}
+
+
+def as_module_has(command):
+    """The options of an ad-hoc command as the module gets them, those that have their default left out."""
+    validated = ArgumentSpecValidator(ARGUMENT_SPEC).validate(typed(command))
+    assert not validated.error_messages
+    return {option: value for option, value in validated.validated_parameters.items()
+            if value != ARGUMENT_SPEC[option].get("default")}
+
+
+def test_a_command_repeats_every_option_of_the_task():
+    task = {"name": "foo", **V2, **CANARY}
+
+    assert as_module_has(ask(**task).command()) == task
+
+
+@pytest.mark.parametrize("option", sorted(CANARY))
+def test_a_command_repeats_each_option_alone(option):
+    task = {"name": "foo", **V2, option: CANARY[option]}
+
+    assert as_module_has(ask(**task).command()) == task
+
+
+def test_a_rollback_repeats_what_is_not_for_the_way_forward():
+    task = {"name": "foo", **V2, **CANARY}
+
+    assert as_module_has(ask(**task).command(State.ROLLED_BACK)) == {
+        **{option: task[option] for option in BOTH_WAYS}, "state": "rolled_back"}
+
+
+def test_the_rollback_that_a_failed_update_begins_is_repeated_as_a_rollback():
+    request = ask(**V2, **CANARY).to_go_back()
+
+    assert request.command() == request.command(State.ROLLED_BACK)
+
+
+@pytest.mark.parametrize("revision, goal", [("3", {"to_revision": "3"}), ("previous", {"to_revision": "previous"}), ("", {})])
+def test_a_return_to_a_revision_is_repeated_whole_and_its_own_rollback_has_no_revision(revision, goal):
+    """It is an update, which pauses; without a revision, state=rolled_back undoes what it has begun."""
+    request = ask(state="rolled_back", to_revision=revision, pause_at="1")
+
+    assert typed(request.command()) == {"name": "foo", "state": "rolled_back", **goal, **({"pause_at": "1"} if goal else {})}
+    assert typed(request.command(State.ROLLED_BACK)) == {"name": "foo", "state": "rolled_back"}
+
+
+def test_a_migration_takes_no_pace_from_an_update():
+    assert typed(ask(**V2, **CANARY).command(State.MIGRATED)) == {
+        "name": "foo", "namespace": "prod", "deployment_label_key": "x.io/y", "lock": "false", "state": "migrated",
+        "to_kind": "Deployment", "progress_deadline": "60.5", "failure_grace": "3", "revision_history_limit": "2",
+        "autoscaler": "refuse", "record_events": "false", "lock_timeout": "30", "progress": "false"}
+
+
+def test_a_default_is_not_repeated():
+    defaults = {option: spec["default"] for option, spec in ARGUMENT_SPEC.items() if "default" in spec}
+
+    assert ask(**V2, **defaults, kind="ReplicationController").command() == ask(**V2).command()
+
+
+def test_a_command_for_a_kind_that_has_no_deployment_label_gives_none():
+    assert "label" not in ask(**V2, kind="Deployment", deployment_label_key="x.io/y").command()
+
+
+FLEET = {"label_selectors": ["app in (a, b)", "tier=web"], "kinds": ["ReplicationController", "Deployment"], "concurrency": 2,
+         "max_failures": "1", "order_annotation": "x.io/place"}
+
+
+@pytest.mark.parametrize("selection, kind", [
+    ({"names": ["foo", "bar"]}, {}), ({"names": ["foo"], "kind": "Deployment"}, {"kind": "Deployment"}),
+    (FLEET, {"kind": "Deployment"}),
+], ids=["names", "names of a kind", "kinds"])
+def test_a_command_for_the_whole_fleet_repeats_its_selection_and_one_for_a_controller_does_not(selection, kind):
+    """Each controller's request has its own name and kind, as run/fleet makes them."""
+    params = {**V2, "pause_at": "1", "max_surge": "2"}
+    request = ask(**params, **selection | kind)
+
+    assert as_module_has(request.command()) == {**params, **selection}
+    assert as_module_has(request.command(pause_at=None)) == {**V2, "max_surge": "2", **selection}
+    assert as_module_has(request.command(State.ROLLED_BACK)) == {
+        "name": "foo", **kind, "state": "rolled_back", "max_surge": "2"}
+    assert as_module_has(request.command(next_name="x")) == {"name": "foo", **kind, **params, "next_name": "x"}
+
+
+def test_a_command_for_one_of_a_fleet_that_cannot_be_typed_says_what_to_change():
+    request = ask(**V2, names=["foo", "bar"], connection={"kubeconfig": None})
+
+    assert request.command() == "run the same task again"
+    assert request.command(State.ROLLED_BACK) == "run the same task again with name=foo state=rolled_back without names"
+    assert request.command(pause_at=None) == "run the same task again without pause_at"
+
+
+def test_every_option_of_the_module_has_a_row_that_says_when_a_command_repeats_it():
+    assert commands.OPTIONS.keys() == ARGUMENT_SPEC.keys()
+    assert all(row.why and row.why == row.why.strip(" .") for row in commands.OPTIONS.values())
 
 
 IMAGE_TEXT = st.text(st.sampled_from(string.ascii_letters + string.digits + "/:@._-'\"$`\\{}= ;&|#!*\t\nä"), min_size=1)
@@ -127,7 +236,7 @@ def typed_or_refused(**params):
     except RolloutError:
         return
     for images in (None, dict(request.images)):
-        command = request.command(State.UPDATED, images)
+        command = request.command(State.UPDATED, images=images) if images else request.command()
         options = typed(command)
         images = options.get("images") or {options.get("container", ""): options.get("image")}
         assert images == request.images, command
@@ -184,11 +293,22 @@ def printed_by_bash(words):
 def test_whatever_an_image_of_the_cluster_says_it_is_typed_as_it_is_or_not_at_all(image, container):
     """A record, kubectl's annotations and templates hold any text."""
     for images in ({"": image}, {container: image}, {container: image, "b": "b:1"}):
-        command = ask(**V2).command(State.UPDATED, images)
-        if command != "run the same task again":
+        command = ask(**V2).command(State.UPDATED, images=images)
+        if command.startswith("ansible "):
             options = typed(command)
             assert images == options.get("images") or images == {options.get("container", ""): options["image"]}
             assert all(map(is_image, images.values()))
+        else:
+            assert command.startswith("run the same task again") and not set("{}$`'\"\\;&|!*") & set(command)
+
+
+@given(ANYTHING, st.lists(ANYTHING.filter(bool), min_size=1))
+def test_whatever_an_option_says_it_is_typed_as_it_is_or_not_at_all(nodes, selectors):
+    request = ask(**V2, kind="DaemonSet", label_selectors=selectors, pause_at="1", nodes=nodes)
+
+    if (command := request.command()) != "run the same task again":
+        assert as_module_has(command) == {
+            **V2, "kind": "DaemonSet", "label_selectors": selectors, "pause_at": "1", **({"nodes": nodes} if nodes else {})}
 
 
 @given(st.dictionaries(st.sampled_from(["context", "kubeconfig", "host"]), ANYTHING | st.none()))

@@ -17,7 +17,6 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import mark
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import (
     containers_with,
-    differ_in_images_only,
     images_of,
     merged_as_written,
     repository,
@@ -131,25 +130,6 @@ def test_a_container_that_is_not_clear_is_refused(containers, params, what):
         ask(**params).applied_to(pods(*containers))
 
     assert refused.value.what == what
-
-
-# The same pods, or not
-
-
-def with_init(image, command):
-    return pods("web=a:1", initContainers=[{"name": "prepare", "image": image, "command": [command]}])
-
-
-@pytest.mark.parametrize("other, expected", [
-    (with_init("b:1", "x"), True),
-    (with_init("b:2", "x"), True),
-    ({**with_init("b:1", "x"), "metadata": {"labels": {marks.DEPLOYMENT_LABEL: "y"}}}, True),
-    (with_init("b:1", "y"), False),
-    (pods("web=a:1"), False),
-    ({**with_init("b:1", "x"), "metadata": {"labels": {"a": "b"}}}, False),
-], ids=["equal", "an image", "the deployment label", "a command", "a container fewer", "a label"])
-def test_templates_that_differ_in_images_only(other, expected):
-    assert differ_in_images_only(with_init("b:1", "x"), other, marks.DEPLOYMENT_LABEL) is expected
 
 
 # The deployment label

@@ -81,7 +81,10 @@ def test_a_pause(kind, strategy, pause):
         assert not one["changed"] and "foo is already paused" in one["msg"]
     phases = {one["rollout"]["phase"] for one in (shown, result, again, shown_again)} | {info["phase"]}
     assert phases == {"paused"} and info["direction"] == "forward"
-    assert "state=rolled_back" in info["rollback_command"] and "image=myimage:v2" in info["resume_command"]
+    assert "state=rolled_back" in info["rollback_command"] and "with a higher pause_at" in info["resume_command"]
+    for one in (again, shown_again):
+        assert "image=myimage:v2" in one["resume_command"] and "pause_at" not in one["resume_command"]
+        assert one["rollback_command"] == info["rollback_command"]
     assert cluster.is_frozen is (kind != "DaemonSet")  # which has no size for one to set
 
 

@@ -485,6 +485,6 @@ def test_the_reasons_of_several_have_a_line_each(whys, reason):
                for number, why in enumerate(whys)}
 
     with pytest.raises(RolloutError) as caught:
-        fleet._result(results)
+        fleet._result(results, ["do this, then:", "kubectl"])
 
     assert (caught.value.why, caught.value.next_command) == (reason, "do this, then:\nkubectl")

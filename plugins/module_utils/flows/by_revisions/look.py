@@ -129,10 +129,8 @@ class RevisionsFlow(Flow):
         primary = there.primary
         if primary is None or not there.in_progress:
             return None, None
-        base = Request(name=primary.name, namespace=request.namespace, kind=primary.kind, label_key=primary.kind.server_label,
-                       connection=request.connection)
-        templates = (there.before.template, primary.template) if there.before else None
-        resume, back = resume_and_rollback(base, _images_before(there, primary), primary.images, _phase(there)[1], templates)
+        phase, direction = _phase(there)
+        resume, back = resume_and_rollback(request, is_paused=phase == "paused", is_back=direction == "back")
         return resume, None if there.is_irreversible else back
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:

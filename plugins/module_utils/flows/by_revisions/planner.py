@@ -22,7 +22,7 @@ from ...model.marks import Rollout
 from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import image_names, images_of, same_template, without_label
-from .. import handover, previous, recorded, refusals
+from .. import commands, handover, previous, recorded, refusals
 from .find import RevisionsObserved
 
 
@@ -136,7 +136,8 @@ class Turn:
             return self._begin(seen.before.template, Rollout.ROLLING_BACK)
         # | yes | updating | an update has begun, and no ControllerRevision has the template of before | error |
         if seen.is_irreversible and (seen.is_proven or seen.is_rolling):
-            raise refusals.template_lost(self.request, primary, next(iter(seen.others), None))
+            is_paused = bool(seen.rollout and seen.rollout.paused is not None)
+            raise refusals.template_lost(self.request, is_paused, next(iter(seen.others), None))
         # | yes | - | the last update was rolled back, and its template is the present one | done, unchanged |
         last = primary.last_rollout
         if last.get("outcome") == "rolled_back" and last.get("template") == recorded.digest(primary):
@@ -224,13 +225,13 @@ class Turn:
 def _another_update(request: Request, seen: RevisionsObserved, primary: ByRevisions, record: Rollout) -> RolloutError:
     """Return the error for an update in progress that is not the requested one."""
     what = "is being rolled back" if record.is_back else "is in progress"
-    whose = "" if primary.images == record.after else (
-        f" Somebody else began it during an update to {image_names(record.after)}")
+    is_by_us = primary.images == record.after
+    whose = "" if is_by_us else f" Somebody else began it during an update to {image_names(record.after)}"
     back = [request.command(State.ROLLED_BACK)] if record.is_back or seen.before or seen.is_put_back else []
     what += f": to {image_names(primary.images)} ({primary.updated} of {primary.replicas} pods have it)"
     return RolloutError(
         f"another update {what}; finish it{' or roll it back' if back else ''} first.{whose}".rstrip("."), where=request.where,
-        next_command=either(request.command(State.UPDATED, primary.images), *back))
+        next_command=either(*commands.finish(request, record, is_by_us, primary.images), *back))
 
 
 def resolved(request: Request, primary: ByRevisions, seen: RevisionsObserved) -> Request:

@@ -80,10 +80,7 @@ class DeploymentFlow(Flow):
         primary = t.cast("Deployment | None", there.primary)
         if primary is None or there.rollout is None:
             return None, None
-        base = Request(name=primary.name, namespace=request.namespace, kind=Kind.DEPLOYMENT, label_key=marks.HASH_LABEL,
-                       connection=request.connection)
-        templates = (there.before.template, there.successor.template) if there.before and there.successor else None
-        return resume_and_rollback(base, _images_before(there, primary), primary.images, _phase(there, primary)[1], templates)
+        return resume_and_rollback(request, is_paused=there.rollout.paused is not None, is_back=there.rollout.is_back)
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedDeployments

@@ -31,7 +31,7 @@ from ...model.request import Request
 from ...model.steps import Action, Decision, Done, Step, Wait
 from ...model.template import image_names, images_of, same_template, without_label
 from ...model.thresholds import Size, resolve_fenceposts
-from .. import handover, previous, recorded, refusals
+from .. import commands, handover, previous, recorded, refusals
 from .find import DeploymentObserved
 
 #: What the API server fills in (pkg/apis/apps/v1/defaults.go).
@@ -349,14 +349,13 @@ def _another_update(request: Request, seen: DeploymentObserved, primary: Deploym
     new = seen.successor
     how_far = f"{new.name}, {new.available} of {primary.replicas} available" if new else "no pods yet"
     what = "is being rolled back" if record.is_back else "is in progress"
-    whose = ""
-    if seen.newest > record.revision + 1 or primary.images != record.after:
-        whose = f" Somebody else began it during an update to {image_names(record.after)}"
+    is_by_us = seen.newest <= record.revision + 1 and primary.images == record.after
+    whose = "" if is_by_us else f" Somebody else began it during an update to {image_names(record.after)}"
     back = [request.command(State.ROLLED_BACK)] if record.is_back or seen.is_put_back or seen.before else []
     return RolloutError(
         f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it{' or roll it back' if back else ''} "
         f"first.{whose}".rstrip("."), where=request.where,
-        next_command=either(request.command(State.UPDATED, primary.images), *back))
+        next_command=either(*commands.finish(request, record, is_by_us, primary.images), *back))
 
 
 def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, what: str) -> RolloutError:

@@ -12,14 +12,14 @@ import typing as t
 
 from ...model import budgets, identity, marks
 from ...model.fields import Json
-from ...model.kinds import Kind
+from ...model.kinds import Kind, State
 from ...model.marks import DEPLOYMENT_LABEL, Revision
 from ...model.observed import Controller, Observed, Pod, Terminating, own_label
 from ...model.request import Request
 from ...model.steps import Action, Create, Decision, Merge, Step, Write, scale
 from ...model.template import labels_of, same_template
 from .. import autoscaler, handover, soak
-from ..commands import resume_and_rollback
+from ..commands import BEGAN, resume_and_rollback
 from ..flow import (
     COUNT_TERMINATING_AGAIN,
     LOOK_AT_PODS_AGAIN,
@@ -35,7 +35,7 @@ from ..flow import (
     every_verb,
 )
 from ..wanted import is_confirmed, merged, trial, wanted_template
-from . import history, size
+from . import history, refusals, size
 from .find import SteppedObserved, expected_successor, find
 from .planner import NOT_COUNTED, carries_the_wanted_template, depends_on_terminating, plan, successor_manifest
 
@@ -140,22 +140,21 @@ class SteppedFlow(Flow):
         survivor = primary or successor
         if phase == "complete" or survivor is None:
             return None, None
-        key, name, after = DEPLOYMENT_LABEL, survivor.name, (successor or survivor).images
-        before, given_name = primary.images if primary else {}, None
         if primary is None:
-            name = survivor.partner or survivor.name
-        elif mark := primary.takeover:
-            before, after, key = mark["from"], primary.images, mark["label"]
-        elif successor:
+            return refusals.finishing(dataclasses.replace(request, name=survivor.partner or survivor.name), survivor), None
+        if phase == "taking_over":
+            if (mark := primary.takeover) is None:
+                return BEGAN, None
+            changed = {container: image for container, image in primary.images.items() if mark["from"].get(container) != image}
+            finish = dataclasses.replace(request, name=primary.name, label_key=mark["label"])
+            return finish.command(State.UPDATED, otherwise=BEGAN, images=changed), None
+        key, next_name = DEPLOYMENT_LABEL, None
+        if successor:
             differing = [each for each, value in successor.selector.items() if primary.selector.get(each) != value]
             key = key if key in differing or not differing else differing[0]
-            is_ours = successor.name == identity.successor_name(name, successor.selector.get(key, ""))
-            given_name = None if is_ours else successor.name
-        base = Request(name=name, namespace=request.namespace, kind=survivor.kind, next_name=given_name, label_key=key,
-                       connection=request.connection)
-        templates = (primary.template, successor.template) if primary and successor and not primary.takeover else None
-        resume, back = resume_and_rollback(base, before, after, direction, templates)
-        return resume, None if phase == "taking_over" or primary is None else back
+            next_name = None if successor.is_named_for(primary.name) else successor.name
+        request = dataclasses.replace(request, name=primary.name, next_name=next_name, label_key=key)
+        return resume_and_rollback(request, is_paused=phase == "paused", is_back=direction == "back")
 
     def model(self, real: RealCluster) -> Model:
         from ..simulated import SimulatedCluster

@@ -19,7 +19,6 @@ import typing as t
 from ...model import budgets, identity
 from ...model.errors import NoSuchController, RolloutError
 from ...model.fields import Json
-from ...model.kinds import State
 from ...model.marks import DESIRED, LAST_ROLLOUT, MARKS, NOT_COPIED, ORIGINAL, PARTNER, PARTNER_UID, PAUSED, SUCCESSOR_SPEC
 from ...model.observed import NONE_TERMINATING, Controller, Terminating, own_label
 from ...model.request import PREVIOUS, Request
@@ -44,7 +43,7 @@ def plan(request: Request, seen: SteppedObserved) -> Decision:
         refuse_owned(request, seen.primary)
         if seen.primary.is_deleting and seen.successor and seen.successor.partner_uid == seen.primary.uid:
             if request.undoes:
-                refuse_going(request, seen.primary, request.command(State.UPDATED, seen.successor.images))
+                refuse_going(request, seen.primary, refusals.finishing(request, seen.successor))
             # The rows below without the primary are about to hold. An update with next_name deletes it itself.
             is_own = not (seen.primary.replicas or seen.successor.is_named_for(request.name))
             return gone(seen.primary, "" if is_own else "somebody is deleting it")
@@ -131,7 +130,7 @@ def _without_primary(request: Request, seen: SteppedObserved, successor: Control
             return Done(f"{successor.name} already has the wanted template, and {request.name} is gone")
         raise NoSuchController(
             f"it is gone, and {successor.name} has a different template ({image_names(successor.images)})", where=request.where,
-            next_command=dataclasses.replace(request, name=successor.name, next_name=None).command(),
+            next_command=request.command(name=successor.name, next_name=None),
         )
     raise NoSuchController(f"there is no such {request.kind}", where=request.where)
 
@@ -142,7 +141,7 @@ def _back(request: Request, seen: SteppedObserved) -> Decision:
     if primary is None:
         hint = f"its update had begun: {successor.name} exists ({image_names(successor.images)})" if successor else ""
         raise NoSuchController(f"there is no such {request.kind}", where=request.where, why=hint,
-                               next_command=request.command(State.UPDATED, successor.images) if successor else "")
+                               next_command=refusals.finishing(request, successor) if successor else "")
     # The handover's first patch is the point of no return: from there it is finished, and the row below says the rest.
     if handover.is_under_way(seen):
         return handover.finish(request, seen)

@@ -25,9 +25,9 @@ from ...model.marks import (
 )
 from ...model.observed import Controller, own_label
 from ...model.request import Request
-from ...model.template import differ_in_images_only, image_names, same_template, without_label
+from ...model.template import image_names, same_template, without_label
 from .. import handover, refusals
-from ..commands import BEGAN
+from ..commands import BEGAN, resume_and_rollback
 from .find import SteppedObserved, why_no_successor
 
 
@@ -37,8 +37,7 @@ def refuse_going_or_broken(request: Request, primary: Controller, successor: Con
     if handover.is_closed(primary) and not primary.has_takeover and not (successor and successor.takeover):
         ours = successor if successor and not why_no_successor(request, primary, successor) else None
         orphan = [f"{request.kubectl} delete {request.kind.short} {ours.name} --cascade=orphan"] if ours else []
-        migration = dataclasses.replace(request, next_name=None).command(State.MIGRATED)
-        migrate = ["if its migration has begun, finish it first:", migration, "if not:"]
+        migrate = ["if its migration has begun, finish it first:", request.command(State.MIGRATED), "if not:"]
         is_migrated = primary.kind.may_be_migrated and not ours
         raise RolloutError(
             f"its template is closed by the priority class {handover.CLOSED}, so pods that die are not replaced: "
@@ -56,7 +55,7 @@ def refuse_what_cannot_have_them(request: Request, primary: Controller, template
         raise RolloutError(
             "its selector does not match the new pods and cannot be changed: give next_name to replace it with another "
             "controller or, if the mismatch is the deployment label, another deployment_label_key", where=request.where,
-            next_command=dataclasses.replace(request, next_name=name).command())
+            next_command=request.command(next_name=name))
 
 
 def refuse_other_goal(request: Request, seen: SteppedObserved, successor: Controller) -> None:
@@ -99,7 +98,7 @@ def refuse_successor(request: Request, name: str | None) -> None:
     """Raise RolloutError where the user names the successor of another controller, which has that name."""
     if name:
         raise RolloutError(f"it is the temporary successor of {name}: use name={name}", where=request.where,
-                           next_command=dataclasses.replace(request, name=name).command())
+                           next_command=request.command(name=name))
 
 
 def refuse_stranger(request: Request, primary: Controller, successor: Controller) -> None:
@@ -115,7 +114,7 @@ def refuse_stranger(request: Request, primary: Controller, successor: Controller
     if primary.partner == successor.name and not is_named:  # only marks lead to it
         advice = ("look at both:", f"{look_at} {primary.name} {successor.name} -o yaml",
                   "if it was the next_name of this update, give it:",
-                  dataclasses.replace(request, next_name=successor.name).command(), "if not, remove the marks that name it:",
+                  request.command(next_name=successor.name), "if not, remove the marks that name it:",
                   f"{request.kubectl} annotate {request.kind.short} {primary.name} {PARTNER}- {PARTNER_UID}- {TAKEOVER}-")
     raise RolloutError(
         f"{successor.name} already exists and does not belong to this update ({reason}); it has {successor.replicas} replicas of "
@@ -123,18 +122,27 @@ def refuse_stranger(request: Request, primary: Controller, successor: Controller
 
 
 def another_update(request: Request, successor: Controller, primary: Controller | None = None) -> RolloutError:
-    """One to another template has begun; primary, where it is there, tells whether images say what is the matter."""
-    kept = None if successor.name == identity.successor_name(request.name, own_label(request, successor) or "") else successor.name
-    back = request.command(State.ROLLED_BACK)
-    resume = dataclasses.replace(request, images=successor.images, next_name=kept, state=State.UPDATED).command(otherwise=BEGAN)
-    if primary and not differ_in_images_only(primary.template, successor.template, request.label_key):
-        resume = BEGAN
-    return RolloutError(
-        f"another update is in progress: to {image_names(successor.images)} ({successor.name}, {successor.available} of "
-        f"{successor.replicas} available); finish it or roll it back first",
-        where=request.where,
-        next_command=either(resume, back),
-    )
+    """Return the error for a request that an update in progress to another template keeps from its own.
+
+    primary is None where it is gone: that update can only be finished.
+    """
+    what = (f"another update is in progress: to {image_names(successor.images)} ({successor.name}, {successor.available} of "
+            f"{successor.replicas} available); finish it")
+    if primary is None:
+        return RolloutError(f"{what} first", where=request.where, next_command=finishing(request, successor))
+    commands = resume_and_rollback(dataclasses.replace(request, next_name=_next_name(request, successor)),
+                                   is_paused=primary.paused is not None, is_back=bool(primary.desired))
+    return RolloutError(f"{what} or roll it back first", where=request.where, next_command=either(*commands))
+
+
+def finishing(request: Request, successor: Controller) -> str:
+    """Return the command that finishes the update to a successor which has outlived the primary: all of its pods are new."""
+    return request.command(State.UPDATED, otherwise=BEGAN, images=successor.images, next_name=_next_name(request, successor))
+
+
+def _next_name(request: Request, successor: Controller) -> str | None:
+    """Return the next_name that an update to the successor was given; None where the successor has a name of ours."""
+    return None if successor.is_named_for(request.name) else successor.name
 
 
 def nothing_to_roll_back(request: Request, seen: SteppedObserved, primary: Controller) -> RolloutError:

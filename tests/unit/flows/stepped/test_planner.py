@@ -14,6 +14,7 @@ from builders import BACK, LABEL, NOW, SUCCESSOR, UPDATE, apply, assumed, ended,
 from clusters import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
+from wishes import ask
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
@@ -31,7 +32,7 @@ KEPT = dataclasses.replace(UPDATE, next_name="bar")
 KEPT_BACK = dataclasses.replace(BACK, next_name="bar")
 RESTART = Request(name="foo", state=State.RESTARTED)
 COLORED = dataclasses.replace(UPDATE, label_key="kubernetes.io/color")
-V3 = Request(name="foo", images={"": "myimage:v3"})
+V3 = ask(image="myimage:v3")
 V1, V2 = {"web": "myimage:v1"}, {"web": "myimage:v2"}
 
 
@@ -318,11 +319,11 @@ REFUSED = {
     "yes, yes, next's template is not the wanted one: another update is in progress":
         (V3, [old(2), new(1)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
+         f"run the task that began it\nor:\n{ROLL} 'name=foo state=rolled_back'"),
     "yes, yes, another next_name than the one in progress: another update is in progress":
         (KEPT, [old(2), new(1, available=0)],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 0 of 1 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo next_name=bar state=rolled_back'"),
+         f"run the task that began it\nor:\n{ROLL} 'name=foo state=rolled_back'"),
     "back, no next: a new update to the old version, with what to type":
         (BACK, [rc()], "there is no update in progress to roll back", "", f"{ROLL} 'name=foo image=THE-EARLIER-IMAGE'"),
     "back, no next, the last update has ended: what its record says is no image to type":
@@ -361,21 +362,29 @@ REFUSED = {
          "deployment_label_key", "", ""),
     "-, yes, next is foo's partner, another image wanted":
         (V3, [new(3)],
-         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
+         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it first", "",
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "-, yes, next is foo's partner, a restart wanted":
         (RESTART, [new(3)],
-         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
+         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it first", "",
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "-, yes, next is foo's partner, another name wanted":
         (KEPT, [new(3)],
-         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it or roll it back first", "",
-         f"{ROLL} 'name=foo image=myimage:v2 container=web'\nor:\n{ROLL} 'name=foo next_name=bar state=rolled_back'"),
+         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 3 of 3 available); finish it first", "",
+         f"{ROLL} 'name=foo image=myimage:v2 container=web'"),
     "-, yes, next is foo's partner, begun with another label key":
         (COLORED, [new(3)],
          "the update in progress was started with a deployment_label_key other than kubernetes.io/color", "",
          f"look up the key in the selector of {SUCCESSOR}, and give that one"),
-    "yes, yes, another update is in progress that no command with images would resume":
+    "yes, yes, another update is paused":
+        (V3, [old(2, marks={marks.PAUSED: "1"}), new(1)],
+         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
+         f"run the task that began it, with a higher pause_at or without pause_at\nor:\n{ROLL} 'name=foo state=rolled_back'"),
+    "yes, yes, another update is being rolled back":
+        (V3, [old(2, 3), new(1, 0)],
+         f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
+         f"{ROLL} 'name=foo state=rolled_back'"),
+    "yes, yes, another update is in progress":
         (V3, [old(2), new_with_more_than_an_image()],
          f"another update is in progress: to myimage:v2 ({SUCCESSOR}, 1 of 1 available); finish it or roll it back first", "",
          f"run the task that began it\nor:\n{ROLL} 'name=foo state=rolled_back'"),
@@ -894,7 +903,7 @@ def test_the_command_after_an_ended_update_is_one_that_is_accepted():
     assert refused.value.next_command == f"{ROLL} 'name=bar image=myimage:v3'"
 
 
-def test_the_command_that_resumes_another_update_keeps_its_next_name():
+def test_the_command_that_rolls_back_another_update_keeps_its_next_name():
     with pytest.raises(RolloutError) as refused:
         decide(V3, foo_of_bar(2), new_bar(1))
 
@@ -902,7 +911,7 @@ def test_the_command_that_resumes_another_update_keeps_its_next_name():
 
 
 def test_the_controller_to_name_instead_of_next_is_in_the_command_with_several_images():
-    request = Request(SUCCESSOR, images={"web": "myimage:v2", "side": "side:v2"})
+    request = ask(name=SUCCESSOR, images={"web": "myimage:v2", "side": "side:v2"})
 
     with pytest.raises(RolloutError) as refused:
         plan(request, look(dataclasses.replace(request, state=State.ROLLED_BACK), old(), new()))

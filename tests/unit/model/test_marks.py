@@ -34,6 +34,8 @@ def test_the_keys_are_those_on_the_clusters_that_there_are():
         "MIGRATION": "baton.kubernetes/migration-of",
         "HASH_LABEL": "pod-template-hash",
         "POD_REVISION": "controller-revision-hash",
+        "POD_GENERATION": "pod-template-generation",
+        "TEMPLATE_GENERATION": "deprecated.daemonset.template.generation",
         "SERVER_HISTORY": "controller.kubernetes.io/hash",
         "REVISION": "deployment.kubernetes.io/revision",
         "FORMER_REVISIONS": "deployment.kubernetes.io/revision-history",

@@ -273,6 +273,7 @@ options:
         O(progress_deadline) or O(timeout), or if they do not pass O(soak).
       - V(stop) leaves the update where it is, so that it can be resumed. V(rollback) undoes it. The task fails in both cases.
       - Nothing is undone once the handover has begun, because all new pods were available by then.
+      - Nothing is undone either if the task had nothing to change and only waited for pods that are not available.
     type: str
     choices: [stop, rollback]
     default: stop

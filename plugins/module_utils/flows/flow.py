@@ -17,7 +17,7 @@ from ..model.fields import Json
 from ..model.kinds import Kind
 from ..model.observed import NONE_TERMINATING, Controller, Observed, Pod, Terminating, TerminatingPod
 from ..model.request import Request
-from ..model.steps import Create, Decision, Merge, Patch, Step, Write
+from ..model.steps import Create, Decision, Done, Merge, Patch, Step, Wait, Write
 
 #: Seconds between two looks whose each pod is.
 LOOK_AT_PODS_AGAIN = 0.5
@@ -317,6 +317,21 @@ class Flow(t.Protocol):
 
     def plan(self, request: Request, seen: Observed) -> Decision:
         """The state table: the next step, or what to wait for, or the end. Raises RolloutError for rows that are errors."""
+
+    def decide(self, request: Request, seen: Observed) -> Decision:
+        """Return what plan() decides; instead of an end without an update, a wait for pods that are not available.
+
+        `kubectl rollout status` waits for them as well. A pause is an end in the middle of an update: its planner knows when.
+        Raises RolloutError as plan() does.
+        """
+        decision = self.plan(request, seen)
+        if not isinstance(decision, Done):
+            return decision
+        standing = self.standing(request, seen)
+        it = standing.grows
+        if it is None or standing.phase != "complete" or it.available >= it.replicas:
+            return decision
+        return Wait(f"{it.name} {it.available}/{it.replicas} available", is_idle=True)
 
     def standing(self, request: Request, seen: Observed) -> Standing:
         """The same for people."""

@@ -87,8 +87,8 @@ class RolloutFailed(RolloutError):
 
     #: Pods that fail at once are replaced at once.
     is_endless = False
-    #: A rollback would wait for the same pods, so on_failure does not begin one.
-    survives_rollback = False
+    #: A rollback would wait for the same pods, or there is nothing to roll back: on_failure does not begin one.
+    leaves_rollback_out = False
 
 
 def as_lines(texts: t.Iterable[str]) -> str:

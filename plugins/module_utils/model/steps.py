@@ -147,6 +147,8 @@ class Wait:
     deleted: Controller | None = None
     #: The pods whose termination is waited for.
     terminating: Terminating = NONE_TERMINATING
+    #: No update of this task is in progress, and none follows: no Lease is held meanwhile, and nothing is rolled back.
+    is_idle: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,7 +28,7 @@ from . import beginning, ending
 from .chronicle import Chronicle
 from .clock import ALONE, Clock, Intervals, StandingClock
 from .lease import Lease, who
-from .patience import Attempts, Patience, next_commands
+from .patience import Attempts, Patience, changed_meanwhile, next_commands, say_without_update
 
 if t.TYPE_CHECKING:
     from .soaking import Soaking
@@ -101,16 +101,17 @@ class _Run:
         self.soaking = _soaking(request, gateway, clock, say, self.memory.warnings)
         self.lease = Lease(gateway, request, clock.elapsed, clock.sleep, stop, say, intervals.renew)
         self.start: Observed | None = None
-        self.has_grown = self.is_watching = False
+        self.has_grown = self.is_watching = self.is_idle = False
 
     def to_the_end(self) -> Json:
         try:
             return t.cast(Json, self.loop())
         except RolloutFailed as error:
+            if self.is_idle:
+                say_without_update(self.request, error)
             if self.request.rolls_back:
                 self.roll_back(error)
             self.leave(error)
-            self.chronicle.record_failure(error.what)
             raise self.with_progress(error) from error.__cause__
         except RolloutError as error:
             self.leave(error)
@@ -134,7 +135,10 @@ class _Run:
                     return self.result(seen, "" if self.chronicle.steps else decision.message)
                 if only_look:
                     return None
-                if decision is None or not self.memory.has_begun:
+                was_idle, self.is_idle = self.is_idle, isinstance(decision, Wait) and decision.is_idle
+                if was_idle and not (self.is_idle or self.memory.has_begun):
+                    raise changed_meanwhile(self.request)
+                if decision is None or not (self.memory.has_begun or self.is_idle):
                     self.begin(seen)
                 elif isinstance(decision, Wait):
                     self.wait(seen, decision)
@@ -159,7 +163,7 @@ class _Run:
         if self.request.lock:
             self.lease.take()
             asked |= beginning.ask_meanwhile(self.flow, self.request, self.gateway, seen)
-            self.look_again(seen)
+            _look_again(self.flow, self.request, self.gateway, seen)
             self.request, self.start, self.memory.revisions = self.request.to_be_resolved(), None, None  # all may have changed
         for warning in beginning.look_around(self.flow, self.request, self.gateway, self.memory, seen, asked):
             self.chronicle.say(f"warning: {warning}")
@@ -170,11 +174,6 @@ class _Run:
         """Let the next task in."""
         with contextlib.closing(self.lease):
             self.chronicle.record_all()
-
-    def look_again(self, seen: Observed) -> None:
-        """All anew, the primary last."""
-        for name in (*self.flow.to_look_up(seen), self.request.name):
-            self.gateway.look_up(name)
 
     def observe(self) -> Observed:
         memory = self.memory
@@ -214,7 +213,7 @@ class _Run:
             beginning.note_around(self.gateway, self.memory, "autoscalers")
         if not landed:  # what it assumes does not hold any more
             self.memory.revisions, self.memory.look_at_pods_from = None, 0
-            self.look_again(seen)
+            _look_again(self.flow, self.request, self.gateway, seen)
             self.attempts.refused(self.request, step)
             return False
         self.flow.note(step.write, self.memory)
@@ -257,7 +256,7 @@ class _Run:
 
     def roll_back(self, error: RolloutFailed) -> None:
         """on_failure=rollback: undo the update, and say so in the error."""
-        if self.request.undoes or error.survives_rollback or self.standing(self.observe()).is_past_return:
+        if self.request.undoes or error.leaves_rollback_out or self.standing(self.observe()).is_past_return:
             return
         error.next_command = next_commands(self.request, error, is_undone=True)
         self.chronicle.say(f"{error.what}: rolling back")
@@ -301,7 +300,7 @@ class _Unwatched:
         """Whoever watches nothing needs to see nothing."""
 
     def planned(self, flow: Flow, request: Request, seen: Observed) -> Decision:
-        return flow.plan(request, seen)
+        return flow.decide(request, seen)
 
 
 def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[str], None],
@@ -312,6 +311,12 @@ def _soaking(request: Request, gateway: Gateway, clock: Clock, say: t.Callable[[
     from .soaking import Soaking
 
     return Soaking(gateway, clock, say, warnings)
+
+
+def _look_again(flow: Flow, request: Request, gateway: Gateway, seen: Observed) -> None:
+    """Look all controllers up, the primary last."""
+    for name in (*flow.to_look_up(seen), request.name):
+        gateway.look_up(name)
 
 
 def _pause(seconds: float, clock: Clock, lease: Lease, stop: t.Callable[[], str]) -> None:

@@ -24,7 +24,10 @@ from .lease import Lease
 
 def leave(flow: Flow, observe: t.Callable[[], Observed], request: Request, gateway: Gateway, memory: Memory, lease: Lease,
           chronicle: Chronicle, error: RolloutError) -> None:
-    """Take the steps that are due, unless another task has begun since; whatever fails here, the first error is the one to tell."""
+    """Take the steps that are due, unless another task has begun since, and record why pods are not available.
+
+    Whatever fails here, the first error is the one to report.
+    """
 
     def take(step: Step) -> bool:
         lease.keep()
@@ -47,6 +50,8 @@ def leave(flow: Flow, observe: t.Callable[[], Observed], request: Request, gatew
         # Better an autoscaler that meddles than none for long.
         if seen.autoscaler and (restored := autoscaler.restore(seen.autoscaler)):
             take(restored)
+    if isinstance(error, RolloutFailed):
+        chronicle.record_failure(error.what)
 
 
 def _recalled(request: Request, gateway: Gateway, memory: Memory) -> Observed:

@@ -20,7 +20,7 @@ from ..model.fields import seconds
 from ..model.kinds import State
 from ..model.marks import owner_uid
 from ..model.observed import Controller
-from ..model.request import Request
+from ..model.request import PREVIOUS, Request
 from ..model.steps import Action, Step, Wait
 from .clock import Clock, Intervals
 
@@ -194,11 +194,27 @@ def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes:
         error.causes.append({**dataclasses.asdict(cause), "log": log})
         error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
     error.why = as_lines(found)
-    error.survives_rollback = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK for cause in causes)
+    error.leaves_rollback_out = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK for cause in causes)
     if any(cause.kind == old_pods.HELD for cause in causes):
         request = dataclasses.replace(request, pause_at=None)
-    error.next_command = next_commands(request, error, *([] if error.survives_rollback else [State.ROLLED_BACK]))
+    error.next_command = next_commands(request, error, *([] if error.leaves_rollback_out else [State.ROLLED_BACK]))
     return error
+
+
+def say_without_update(request: Request, error: RolloutFailed) -> None:
+    """Say in the error that no update is in progress, so that there is none to roll back."""
+    error.what, error.leaves_rollback_out = f"{error.what}; no update is in progress", True
+    if request.state.undoes:
+        other = request.command(State.UPDATED, images={"": "ANOTHER-IMAGE"})
+    else:
+        other = request.command(State.ROLLED_BACK, to_revision=PREVIOUS)
+    error.next_command = _after(dict.fromkeys(cause["suggestion"] for cause in error.causes), request.command(), other)
+
+
+def changed_meanwhile(request: Request) -> RolloutError:
+    """Return the error for another template while the task waited for pods: its next step would undo the work of another client."""
+    return RolloutError("somebody else has changed it while this task waited for its pods", where=request.where,
+                        next_command=request.command())
 
 
 def _cannot(causes: t.Iterable[diagnosis.Cause]) -> str:
@@ -216,8 +232,13 @@ def next_commands(request: Request, error: RolloutFailed, *states: State, is_und
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"] and cause["pod"] in cause["suggestion"]))
+    return _after(suggestions, request.command(), *map(request.command, states))
+
+
+def _after(suggestions: t.Iterable[str], *commands: str) -> str:
+    """Return the suggestions, then the commands of which one is to be chosen; one command or hint a line."""
     hints = [line for suggestion in suggestions for line in suggestion.splitlines()]
-    return as_lines([*hints, *(["then:"] if hints else []), *either(request.command(), *map(request.command, states))])
+    return as_lines([*hints, *(["then:"] if hints else []), *either(*commands)])
 
 
 def _key(step: Step) -> tuple:

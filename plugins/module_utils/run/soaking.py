@@ -78,11 +78,11 @@ class Soaking:
         if self._subject and not self._is_over:
             self._tell_of_loss(request, seen)
             self._check(request, flow.standing(request, seen), seen)
-        decision = flow.plan(request, seen)
+        decision = flow.decide(request, seen)
         if not isinstance(decision, Watch):
             return decision
         now = self._turn(request, flow.standing(request, seen), seen, decision)
-        return flow.plan(request, dataclasses.replace(seen, soaked=now)) if isinstance(now, str) else now
+        return flow.decide(request, dataclasses.replace(seen, soaked=now)) if isinstance(now, str) else now
 
     def _check(self, request: Request, standing: Standing, seen: Observed) -> None:
         """Look at the pods that are watched. Raises RolloutFailed where something has happened to one of them."""

@@ -6,59 +6,11 @@
 from __future__ import annotations
 
 import pytest
-from simulated import Looked
+from every_kind import KINDS, SIZE, Cluster, asked
 
-from ansible_collections.baton.kubernetes.plugins.module_utils import task
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows import autoscaler
-from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER
-from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-
-SIZE = 4
-KINDS = ["ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet"]
 #: Kinds, and the type of their updateStrategy where that is not RollingUpdate.
 ROWS = [(kind, "") for kind in KINDS] + [("StatefulSet", "OnDelete"), ("DaemonSet", "OnDelete")]
 PAUSES = {"1": 1, "50%": 2, "100%": 4}
-
-
-class Cluster(Looked):
-    """A simulated cluster with foo and its autoscaler."""
-
-    def __init__(self, kind, strategy=""):
-        super().__init__(Kind(kind), SIZE)
-        if strategy:
-            self.cluster.items["foo"]["spec"]["updateStrategy"] = {"type": strategy}
-            self.settle()
-        target = {"apiVersion": Kind(kind).api_version, "kind": kind, "name": "foo"}
-        self.scaler = {"metadata": {"name": "hpa", "uid": "uid of hpa"},
-                       "spec": {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5}}
-
-    def objects(self, resource):
-        return [self.scaler] if resource == "horizontalpodautoscalers" else []
-
-    def write(self, write):
-        if write.kind == AUTOSCALER:
-            self.scaler = patched(self.scaler, write)
-            return True
-        return super().write(write)
-
-    def info(self, request):
-        (rollout,) = task._rollouts(choose(request), request, self, {"name": "foo"})
-        return rollout
-
-    def checked(self, request):
-        return driver.simulate(choose(request), request, self)
-
-    @property
-    def is_frozen(self):
-        return autoscaler.is_frozen(self.scaler)
-
-
-def asked(kind, **params):
-    return request_from({"name": "foo", "kind": kind, "image": "myimage:v2", **params})
 
 
 def actions(result):

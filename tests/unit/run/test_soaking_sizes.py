@@ -92,7 +92,7 @@ class Followed:
         new = None if self.own is None else Side("new", "new", self.own, self.own, {})
         return Standing(None, goal=self.goal, new=new, holders=(Holder(OWNER, self.labels),))
 
-    def plan(self, _request, seen):
+    def decide(self, _request, seen):
         return Watch(False) if seen.soaked is None else "the end"
 
     def look(self, goal, there, events=(), own=None, seconds=10.0):

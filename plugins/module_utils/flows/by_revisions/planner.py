@@ -94,7 +94,7 @@ class Turn:
             # | yes | - | it has the wanted template, and its pods get it | wait |
             is_waited_for = has_it and primary.is_replaced_by_server and not seen.is_stuck
             if is_waited_for and primary.settings == self._settings(is_under_way=True):
-                return self.progress()
+                return dataclasses.replace(self.progress(), is_idle=True)
             # | yes | - | else | template, pace and record in one patch |
             return self._begin(wanted, Rollout.UPDATING)
         if not is_it:

@@ -91,7 +91,7 @@ def _forward(request: Request, seen: DeploymentObserved, primary: Deployment) ->
                                              request.command()))
         # | yes | - | it has the wanted template, and its pods not yet | wait |
         if has_it:
-            return _progress(seen, primary)
+            return dataclasses.replace(_progress(seen, primary), is_idle=True)
         # | yes | - | else | template, pace and record in one patch |
         return _begin(request, seen, primary, wanted, Rollout.UPDATING, _name_of(seen.successor))
     if not is_it:

@@ -121,7 +121,8 @@ class SteppedFlow(Flow):
         began = (primary if primary and direction == "back" else successor or survivor)
         goal = _goal(request, seen)
         surge, unavailable = budgets.surge_and_unavailable(request, seen.budgets, goal or 0)
-        grows = primary if handover.is_under_way(seen) else next((it for it in (successor, primary) if it and it.desired), primary)
+        growing = next((it for it in (successor, primary) if it and it.desired), primary or successor)
+        grows = primary if handover.is_under_way(seen) else growing
         holders = tuple(Holder(it, {} if it is successor or phase == "complete" else None) for it in (successor, primary) if it)
         return Standing(
             survivor=survivor, phase=phase, direction=direction, goal=goal, surge=surge, unavailable=unavailable,

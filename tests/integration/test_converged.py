@@ -1,0 +1,59 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A task that has nothing to change waits for pods that are not available, and fails where they never become so."""
+
+from __future__ import annotations
+
+import pytest
+from namespace import eventually, manifest
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+pytestmark = pytest.mark.fake_nodes("pods that take seconds to become ready, or never do")
+#: The kinds whose planners do not look at the pods of a template that is the desired one already.
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment")
+
+
+def make(namespace, kind, tag, **annotations):
+    """foo with pods that exist, and are not ready yet."""
+    item = manifest(2, f"myimage:{tag}")
+    item["spec"]["template"]["metadata"]["annotations"] = annotations
+    if kind == "ReplicationController":
+        namespace.create("replicationcontrollers", item)
+    else:
+        namespace.create_any(kind, item)
+    eventually(lambda: len(namespace.pods()) == 2, "its pods")
+
+
+def status(namespace, kind):
+    it = {"ReplicationController": namespace.rc, "ReplicaSet": namespace.replica_set, "Deployment": namespace.deployment}
+    return it[kind]()["status"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_task_waits_for_the_pods_and_writes_nothing(namespace, kind):
+    make(namespace, kind, "v1-slow", **{"baton.test/ready-after": "2s"})
+    result = namespace.roll(kind=kind, image="myimage:v1-slow")
+
+    assert not result["changed"] and result["msg"] == "foo already has the wanted template"
+    assert set(result["requests"]) <= {"GET", "WATCH"}
+    eventually(lambda: status(namespace, kind).get("availableReplicas") == 2, "the status of a Deployment, which follows")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pods_that_never_become_available_fail_the_task_without_a_rollback(namespace, kind):
+    make(namespace, kind, "v1-absent")
+    before = status(namespace, kind)["observedGeneration"]
+    with pytest.raises(RolloutError) as caught:
+        namespace.roll(kind=kind, image="myimage:v1-absent", failure_grace=1, on_failure="rollback")
+
+    assert caught.value.what == "the new pods cannot become available; no update is in progress"
+    assert "container web: " in caught.value.why and "push that image" in caught.value.next_command
+    back = namespace.command(kind=kind, state="rolled_back", to_revision="previous")
+    assert caught.value.next_command.splitlines()[-2:] == ["or:", back]
+    assert status(namespace, kind)["observedGeneration"] == before and not caught.value.progress["changed"]
+
+    namespace.roll(kind=kind, image="myimage:v2")
+    with pytest.raises(RolloutError, match="cannot become available"):
+        namespace.roll(kind=kind, state="rolled_back", to_revision="previous", failure_grace=1)

@@ -1,0 +1,139 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A task that has nothing to change waits until all pods are available, for every kind, as `kubectl rollout status` does."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from every_kind import KINDS, Cluster, asked
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Patch, put
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+
+ENDS = {"updated": {"image": "myimage:v1"}, "rolled_back": {"image": None, "state": "rolled_back"}}
+
+
+class Unwell(Cluster):
+    """foo with the template that the task asks for, and one pod that becomes ready after some waits, or never."""
+
+    def __init__(self, kind, end="updated", waits=None):
+        self.leases, self.events = [], []
+        super().__init__(kind)
+        if end == "rolled_back":
+            self.run(asked(kind, pause_at="1"))
+            self.settle()
+            self.run(asked(kind, **ENDS[end]))
+            self.settle()
+        pods = [pod._replace(ready=number != 0) for number, pod in enumerate(self.pods)]
+        if self.kind in ("StatefulSet", "DaemonSet"):
+            self.cluster._pods["foo"] = tuple(pods)
+        else:
+            self.controllers_and_pods.pods[:] = pods
+        self.stall()
+        self.waits, self.happens = waits, self.happen
+        self.tries, self.leases, self.events = [], [], []
+
+    def happen(self):
+        if self.waits is not None and self.waits <= 0:
+            self.settle()
+        self.waits = None if self.waits is None else self.waits - 1
+
+    def stall(self):
+        """Let everything happen but that a pod becomes ready."""
+        while moves := [move for move in self.cluster.moves() if move.verb != "ready"]:
+            self.cluster.make(moves[0])
+
+    def set_image(self, image):
+        """As `kubectl set image`."""
+        item = copy.deepcopy(self.cluster.items["foo"])
+        item["spec"]["template"]["spec"]["containers"][0]["image"] = image
+        item["metadata"]["generation"] = item["metadata"].get("generation", 1) + 1
+        if self.kind in ("ReplicationController", "ReplicaSet"):
+            self.cluster._store("foo", item)
+        else:
+            self.cluster.items["foo"] = item
+        self.stall()
+
+    def put_lease(self, lease):
+        self.leases.append(lease)
+        return super().put_lease(lease)
+
+    def record(self, event):
+        self.events.append(event)
+        return True
+
+    @property
+    def is_untouched(self):
+        return not (self.tries or self.leases or self.events)
+
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_task_waits_for_the_pods_and_changes_nothing(kind, end):
+    cluster, request = Unwell(kind, end, waits=5), asked(kind, **ENDS[end])
+    assert driver.look(choose(request), request, cluster, cluster.clock) is None
+
+    result = cluster.run(request)
+    assert not result["changed"] and "foo " in result["msg"] and "already" in result["msg"]
+    assert cluster.waits < 0 and cluster.is_untouched
+    assert driver.look(choose(request), request, cluster, cluster.clock)["msg"] == result["msg"]
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "rollback"])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_pods_that_never_become_available_fail_the_task_without_a_rollback(kind, end, on_failure):
+    cluster = Unwell(kind, end)
+    request = asked(kind, progress_deadline=5, on_failure=on_failure, **ENDS[end])
+    error = cluster.refusal(request)
+
+    assert error.what.startswith("no progress for 5 s while waiting for this: foo")
+    assert error.what.endswith(" available; no update is in progress") and "has 3 of 4 available" in error.why
+    other = "image=ANOTHER-IMAGE" if end == "rolled_back" else "state=rolled_back to_revision=previous"
+    assert error.next_command.splitlines()[-3:-1] == [request.command(), "or:"] and other in error.next_command.splitlines()[-1]
+    assert cluster.is_untouched
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_check_mode_waits_for_nothing(kind):
+    cluster = Unwell(kind)
+    result = cluster.checked(asked(kind, image="myimage:v1"))
+    assert not result["changed"] and result["msg"] == "foo already has the wanted template"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_pods_a_look_is_enough(kind):
+    cluster, request = Cluster(kind), asked(kind, image="myimage:v1")
+    if kind == "DaemonSet":
+        cluster.cluster.set_nodes("foo", [])
+    else:
+        cluster.cluster.write(Patch("foo", (put("/spec/replicas", 0),), kind))
+    cluster.settle()
+    assert driver.look(choose(request), request, cluster, cluster.clock)["msg"] == "foo already has the wanted template"
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
+def test_a_rollout_of_another_client_is_waited_for_without_a_lease(kind):
+    cluster = Unwell(kind)
+    cluster.set_image("myimage:v2")
+    error = cluster.refusal(asked(kind, progress_deadline=5, on_failure="rollback"))
+    assert error.what.endswith("; no update is in progress") and cluster.is_untouched
+
+    cluster.waits = 3
+    assert not cluster.run(asked(kind))["changed"] and cluster.is_untouched
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_another_client_changes_meanwhile_is_not_undone(kind):
+    """Who waits for broken pods sees somebody fix them by another image."""
+    cluster = Unwell(kind)
+    cluster.happens = lambda: cluster.set_image("myimage:v3")
+    with pytest.raises(RolloutError, match="somebody else has changed it while this task waited for its pods"):
+        cluster.run(asked(kind, image="myimage:v1"))
+    assert cluster.is_untouched

@@ -107,8 +107,8 @@ def update(params: Json, check_mode: bool = False, diff: bool = False, only_look
     """
     try:
         return _update(params, check_mode, diff, only_look)
-    except NoSuchController:
-        if (kind := _only_kind(params)) is None:
+    except NoSuchController as error:
+        if error.was_begun or (kind := _only_kind(params)) is None:
             raise
         return _update({**params, "kind": kind}, check_mode, diff, only_look)
 

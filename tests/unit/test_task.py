@@ -22,7 +22,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import each_text
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
@@ -103,6 +103,22 @@ def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(clus
 
     with pytest.raises(RolloutError, match=f"no such {chosen or 'ReplicationController'}"):
         update()
+
+
+def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kind(cluster):
+    class Deleted(Gateway):
+        def controllers(self, kind=None):
+            return {} if self.writes else super().controllers(kind)
+
+        def others(self, name):
+            return ["Deployment"]
+
+    gateways = cluster(rc(), of=Deleted)
+
+    with pytest.raises(NoSuchController, match="there is no such ReplicationController"):
+        update()
+
+    assert len(gateways) == 1
 
 
 def test_of_a_kind_that_is_given_no_other_one_is_looked_for(cluster, monkeypatch):

@@ -172,11 +172,11 @@ class Http:
         Raises Refused, AnswerLost (a write that may have landed), or RolloutError when the server cannot be reached.
         """
         is_write = method != "GET" if is_write is None else is_write
-        renewed, asked_to_wait, began = False, 0.0, time.monotonic()
+        renewed, began = False, time.monotonic()
         for limit in (*(BACKOFF if self._has_answered else FIRST_BACKOFF), None):
             if time.monotonic() - began > PATIENCE:
                 limit = None
-            credentials = self.connection.generation
+            credentials, asked_to_wait = self.connection.generation, 0.0
             try:
                 status, headers, data = self.once(method, path, body, content_type, accept)
             except Unreachable as failure:

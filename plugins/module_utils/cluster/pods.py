@@ -47,7 +47,7 @@ class Pods:
         self._base = f"/api/v1/namespaces/{namespace}"
         self._path = f"{self._base}/pods"
         #: By label selector; and by that and the uid of their controller.
-        self._troubled: dict[str, Followed] = {}
+        self._troubled: dict[tuple[str, bool], Followed] = {}
         self._watched: dict[tuple[str, str], Followed] = {}
         self._warnings: dict[str, Followed] = {}
         #: By label selector: when that was asked, and the answer.
@@ -167,7 +167,7 @@ class Pods:
     def are_starting(self, controller: Controller) -> bool:
         """As said there; asked now and then, and not where they are followed anyway."""
         selector, now = _labels(controller.selector), time.monotonic()
-        if selector in self._troubled:
+        if {(selector, False), (selector, True)} & self._troubled.keys():
             return False
         if now - self._starting.get(selector, (-GLANCE_AGAIN, False))[0] >= GLANCE_AGAIN:
             self._starting[selector] = now, self._are_starting(selector)
@@ -189,10 +189,10 @@ class Pods:
         return False
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
-        """As said there; what was asked for once is followed."""
-        selector = _labels(controller.selector)
-        pods = self._followed(self._troubled, selector, lambda: Followed(
-            self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches))
+        """As said there; what was asked for once is followed: all of them where steps depend on each, or else the first page."""
+        selector, has_all_pages = _labels(controller.selector), controller.kind.replaces_in_place
+        pods = self._followed(self._troubled, (selector, has_all_pages), lambda: Followed(
+            self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches, has_all_pages=has_all_pages))
         return _own(pods.items(), controller.uid)
 
     def watched(self, controller: Controller) -> list[Json] | None:

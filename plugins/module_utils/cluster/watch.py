@@ -171,10 +171,13 @@ class Followed:
     """
 
     def __init__(self, http: Http, path: str, query: Json, is_of_interest: t.Callable[[Json], bool], watches: bool,
-                 is_whole: bool = False) -> None:
-        """is_whole: however many there are, and not the first page of them only; and what has gone, and has been meanwhile."""
+                 is_whole: bool = False, has_all_pages: bool = False) -> None:
+        """Follow the first page of them.
+
+        has_all_pages: however many there are. is_whole: that, and what has gone, and has been meanwhile.
+        """
         self._http, self._path, self._query, self._is_of_interest = http, path, query, is_of_interest
-        self._watches, self._is_whole = watches, is_whole
+        self._watches, self._is_whole, self._has_all_pages = watches, is_whole, is_whole or has_all_pages
         #: Why the last list was refused; whether there are more than it shows; when that was, and how long it took.
         self.refused: Refused | None = None
         self._is_cut, self._listed_at, self._takes = False, 0.0, 0.0
@@ -254,7 +257,7 @@ class Followed:
         """List them, or the first page; the resourceVersion to watch from, "" where that is refused."""
         self._listed_at = began = time.monotonic()
         try:
-            if self._is_whole:
+            if self._has_all_pages:
                 items, version = self._http.pages(self._path, self._query)
             else:
                 page = self._http.page(self._path, self._query)
@@ -293,7 +296,7 @@ class Followed:
             self._versions[uid] = version
             if shown:
                 self._items[uid] = shown
-            if not self._is_whole:
+            if not self._has_all_pages:
                 _keep_the_last(self._items)
                 _keep_the_last(self._versions)
         return shown

@@ -46,5 +46,8 @@ def _missing(rules: t.Sequence[Json], group: str, resource: str, verbs: t.Iterab
 
 
 def _allows(rule: Json, group: str, resource: str, verb: str) -> bool:
-    return all({wanted, "*"} & set(rule.get(field) or ())
-               for field, wanted in (("apiGroups", group), ("resources", resource), ("verbs", verb)))
+    """Whether the RBAC authorizer grants it (pkg/apis/rbac/v1/evaluation_helpers.go): by */log, too, but not by pods/*."""
+    _parent, slash, subresource = resource.partition("/")
+    resources = {resource, *([f"*/{subresource}"] if slash else ())}
+    return all((granting | {"*"}) & set(rule.get(field) or ())
+               for field, granting in (("apiGroups", {group}), ("resources", resources), ("verbs", {verb})))

@@ -65,6 +65,9 @@ class RolloutError(Exception):
 class NoSuchController(RolloutError):
     """Neither the user's controller nor one that could take its place is there."""
 
+    #: Whether the task had begun to work on it: it was there, and is gone.
+    was_begun = False
+
 
 class InternalError(RolloutError):
     """A defect of the collection: nothing that the user has asked for, and nothing that the cluster has refused."""

@@ -151,6 +151,7 @@ class _Run:
                 elif self.apply(seen, decision) and decision.is_last:
                     return self.result(self.observe())
         except NoSuchController as error:
+            error.was_begun = self.memory.has_begun
             _explain_absence(error, self.gateway, self.request.name)
             raise self.with_progress(error) from None
         except RolloutError as error:

@@ -92,7 +92,7 @@ class Fleet:
         for option in FOR_ONE:
             if params.get(option):
                 raise RolloutError(f"{option} can only be used with a single controller: give name")
-        concurrency = params.get("concurrency") or CONCURRENCY
+        concurrency = CONCURRENCY if params.get("concurrency") is None else params["concurrency"]
         if concurrency < 1:
             raise RolloutError(f"concurrency must be at least 1, not {concurrency}")
         return cls(
@@ -135,12 +135,13 @@ class Fleet:
         return sorted(name for name, labels in begun.items() if name not in existing and matches(self.label_selectors, labels))
 
     def _place(self, controller: Controller | None) -> tuple[float, str]:
-        """Numbers by their value, then texts, then those that have none."""
+        """Numbers by their value, then texts (and nan and inf, which are no place in an order), then those that have none."""
         text = controller.annotations.get(self.order_annotation or "", "") if controller else ""
         try:
-            return (float(text), "")
+            number = float(text)
         except ValueError:
-            return (math.inf, text or "\U0010ffff")
+            number = math.nan
+        return (number, "") if math.isfinite(number) else (math.inf, text or "\U0010ffff")
 
     def why_skipped(self, request: Request, controller: Controller | None, is_idle: bool) -> str:
         """Why a controller that its labels have chosen is not meant, or "".

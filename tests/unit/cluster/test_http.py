@@ -192,6 +192,15 @@ def test_the_server_s_own_wish_for_a_pause_is_never_cut_short(known, api, pauses
     assert pauses == [float(header)]
 
 
+@pytest.mark.parametrize("later", [status(500), cut], ids=["500", "reset"])
+def test_the_server_s_wish_for_a_pause_is_for_one_pause(known, api, pauses, later):
+    api.answers += [answer({"kind": "Status"}, 429, Retry_After="20"), later, later, shown()]
+
+    known.look_up("foo")
+
+    assert pauses[0] == 20 and max(pauses[1:]) <= 1
+
+
 @pytest.mark.parametrize("host", ["ftp://one", "http://", "http://one:999999", "http://o ne"])
 def test_an_address_that_is_none_is_an_error_at_once(host, pauses):
     cluster = KubernetesGateway(Connection({"host": host, "api_key": "k"}, {}), "default")

@@ -16,6 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import ht
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import pods as room
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import fields
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Pod
 
 # What explains a wait
@@ -564,3 +565,15 @@ def test_an_event_from_before_a_list_does_not_bring_back_what_has_gone(known, ap
     followed._watch._queue.put({"type": "MODIFIED", "object": of_primary("a")})
 
     assert known.troubled_pods(PRIMARY) == []
+
+
+@pytest.mark.parametrize("kind, expected", [(Kind.STATEFUL_SET, ["a", "b", "c"]), (Kind.REPLICATION_CONTROLLER, ["a", "c"])])
+def test_all_pods_of_a_stateful_set_are_read_since_steps_depend_on_each(known, api, kind, expected):
+    """Of others, what explains a wait: the first page, and what happens later."""
+    answers = [pods(of_primary("a"), **{"continue": "more"}), pods(of_primary("b"))]
+    api.answers += answers if kind is Kind.STATEFUL_SET else answers[:1]
+    api.watches.append(stream({"type": "MODIFIED", "object": of_primary("c")}))
+    controller = dataclasses.replace(PRIMARY, kind=kind)
+
+    eventually(lambda: names(known.troubled_pods(controller)) == expected)
+    assert len(api.sent) == len(expected) - 1

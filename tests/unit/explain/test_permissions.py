@@ -97,3 +97,21 @@ def test_rules_of_other_groups_and_resources_do_not_count():
 
 def test_rules_add_up():
     refuse_missing([{**CONTROLLERS, "verbs": [verb]} for verb in CONTROLLERS["verbs"]] + [PODS, LEASES], UPDATE)
+
+
+@pytest.mark.parametrize("resources, is_granted", [
+    (["pods/log"], True), (["*/log"], True), (["*"], True), (["pods"], False), (["pods/*"], False), (["*/*"], False),
+    (["*/logs"], False), (["log"], False),
+])
+def test_a_subresource_is_granted_as_the_authorizer_has_it(resources, is_granted):
+    """ResourceMatches in pkg/apis/rbac/v1/evaluation_helpers.go of Kubernetes."""
+    rule = {"apiGroups": [""], "resources": resources, "verbs": ["get"]}
+
+    assert permissions.missing([rule], [permissions.NEEDED_FOR_LOGS]) == ("" if is_granted else "get on pods/log")
+
+
+@pytest.mark.parametrize("resources", [["*/pods"], ["pods/pods"], ["*/"], ["*/*"]])
+def test_a_subresource_grants_no_resource(resources):
+    rule = {"apiGroups": [""], "resources": resources, "verbs": ["list"]}
+
+    assert permissions.missing([rule], [("", "pods", ("list",))]) == "list on pods"

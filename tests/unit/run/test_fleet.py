@@ -85,6 +85,7 @@ def order(cluster, **given):
     "nothing": ({}, "give exactly one of name, names and label_selectors (given: none)"),
     "two": ({"name": "foo", "names": ["foo"]}, "give exactly one of name, names and label_selectors (given: name and names)"),
     "nobody": ({"names": ["foo"], "concurrency": -1}, "concurrency must be at least 1, not -1"),
+    "none": ({"names": ["foo"], "concurrency": 0}, "concurrency must be at least 1, not 0"),
     "kind and kinds": ({"label_selectors": ["a=b"], "kind": "Deployment", "kinds": ["StatefulSet"]},
                        "kind and kinds cannot be combined: give only one of them"),
     "kinds by name": ({"name": "foo", "kinds": ["StatefulSet"]},
@@ -164,6 +165,19 @@ def test_an_annotation_orders_numbers_then_texts_then_the_others():
     ordered = order(Cluster(*items), names=["none", "second", "text", "tenth", "first"], order_annotation=ORDER)
 
     assert ordered == ["first", "second", "tenth", "text", "none"]
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "NaN", "1e999"])
+@pytest.mark.parametrize("place", range(4))
+def test_what_is_no_finite_number_is_a_text_in_the_order(text, place):
+    """With a number that is not less than, nor greater than, nor equal to any other, nothing that is sorted has an order."""
+    values = ["3", "1", "2"]
+    values.insert(place, text)
+    items = controllers(*"abcd", **dict(zip("abcd", values, strict=True)))
+
+    ordered = order(Cluster(*items), names=list("abcd"), order_annotation=ORDER)
+
+    assert [values["abcd".index(name)] for name in ordered] == ["1", "2", "3", text]
 
 
 def test_labels_that_choose_nothing_are_an_error():

@@ -191,14 +191,14 @@ class Pods:
     def troubled_pods(self, controller: Controller) -> list[Json]:
         """As said there; what was asked for once is followed: all of them where steps depend on each, or else the first page."""
         selector, has_all_pages = _labels(controller.selector), controller.kind.replaces_in_place
-        pods = self._followed(self._troubled, (selector, has_all_pages), lambda: Followed(
+        pods = _followed(self._lock, self._troubled, (selector, has_all_pages), lambda: Followed(
             self._http, self._path, {"labelSelector": selector}, _is_troubled, self._watches, has_all_pages=has_all_pages))
         return _own(pods.items(), controller.uid)
 
     def watched(self, controller: Controller) -> list[Json] | None:
         """As said there; what was asked for once is followed. Raises RolloutError."""
         selector, owner = _labels(controller.selector), controller.uid
-        pods = self._followed(self._watched, (selector, owner), lambda: Followed(
+        pods = _followed(self._lock, self._watched, (selector, owner), lambda: Followed(
             self._http, self._path, {"labelSelector": selector}, lambda pod: bool(_own([pod], owner)), self._watches,
             is_whole=True))
         there, gone = pods.items(), pods.gone()  # in this order: the first takes the news in
@@ -219,19 +219,9 @@ class Pods:
 
     def warnings(self) -> list[Json]:
         """As said there; they are followed from the first call on."""
-        events = self._followed(self._warnings, "", lambda: Followed(
+        events = _followed(self._lock, self._warnings, "", lambda: Followed(
             self._http, f"{self._base}/events", {"fieldSelector": "type=Warning"}, lambda event: True, self._watches))
         return events.items()
-
-    def _followed(self, known: dict[Key, Followed], key: Key, follow: t.Callable[[], Followed]) -> Followed:
-        """Return what is followed under that key, from the first call on; of several first calls, one list is kept."""
-        if key not in known:
-            first = follow()
-            with self._lock:
-                known.setdefault(key, first)
-            if known[key] is not first:
-                first.stop()
-        return known[key]
 
     def log(self, pod: str, container: str, previous: bool) -> list[str]:
         query = urlencode({"container": container, "previous": str(previous).lower(), "tailLines": LOG_LINES,
@@ -243,6 +233,17 @@ class Pods:
             return []  # it would only explain; not being allowed to see it is no reason to hide the error itself
         lines = data[-LOG_BYTES:].splitlines()[-LOG_LINES:]  # a kubelet may answer with more than it is asked for
         return [told(line.decode(errors="replace")) for line in lines] if status == 200 else []
+
+
+def _followed(lock: threading.Lock, known: dict[Key, Followed], key: Key, follow: t.Callable[[], Followed]) -> Followed:
+    """Return what is followed under that key, from the first call on; of several first calls, one list is kept."""
+    if key not in known:
+        first = follow()
+        with lock:
+            known.setdefault(key, first)
+        if known[key] is not first:
+            first.stop()
+    return known[key]
 
 
 def shows_a_start(table: Json) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 
@@ -15,6 +16,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.verdicts import Reading
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 pytestmark = pytest.mark.fake_nodes("nodes of the test's own")
 
@@ -456,3 +458,34 @@ def test_pods_that_the_server_only_counts_as_new_are_replaced(namespace, nodes, 
     assert versions(namespace).count(version) == new and observer.fewest_ready >= SIZE - 1
     assert actions(result).count("delete") == (2 if version == "v1" else new - 2)
     assert not namespace.roll(kind="DaemonSet", **params)["changed"]
+
+
+class WrongClock(driver.Clock):
+    """The clock of a client that is ahead of the server's, or behind."""
+
+    off = 0.0
+
+    def instant(self):
+        now = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=self.off)
+        return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@pytest.mark.parametrize("off", [-100, 100])
+def test_a_pod_that_takes_long_to_go_is_waited_for_whatever_the_time_of_the_client(namespace, nodes, monkeypatch, off):
+    namespace.make_daemon_set(SIZE)
+    for pod in namespace.pods():
+        namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": ["example.com/keep"]}}, "pods")
+    right = time.time
+    monkeypatch.setattr(WrongClock, "off", off)
+    monkeypatch.setattr(driver, "Clock", WrongClock)
+    monkeypatch.setattr(time, "time", lambda: right() + off)
+
+    with pytest.raises(RolloutError):
+        roll(namespace, pause_at="1", max_unavailable="2", progress_deadline=5)
+
+    pods = namespace._call("GET", namespace._path("pods"))["items"]
+    for pod in pods:
+        namespace.patch(pod["metadata"]["name"], {"metadata": {"finalizers": None}}, "pods")
+    assert sum("deletionTimestamp" in pod["metadata"] for pod in pods) == 1
+    roll(namespace, pause_at="1", max_unavailable="2")
+    assert versions(namespace).count("v2") == 1

@@ -154,6 +154,8 @@ class Memory:
     who: str = ""
     #: The same time in seconds since some moment.
     seconds: float = 0.0
+    #: Seconds since 1970 by the API server's clock, for a comparison with what the server has written.
+    server_time: float = 0.0
     #: It is allowed, nobody else is at work, and the first write may come.
     has_begun: bool = False
     #: HorizontalPodAutoscalers and PodDisruptionBudgets of the namespace, as far as somebody has looked.

@@ -272,6 +272,8 @@ class Observed:
     wanted: Json | None = None
     #: The present time in RFC 3339, only to be written down.
     now: str = ""
+    #: Seconds since 1970 by the API server's clock.
+    server_time: float = 0.0
     #: Who runs the task, only to be written down.
     who: str = ""
     #: The pods that the successor's selector matches, where a handover depends on whose they are; None where nobody has looked.

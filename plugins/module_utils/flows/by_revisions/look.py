@@ -99,7 +99,8 @@ class RevisionsFlow(Flow):
         return dataclasses.replace(
             self.with_pods(request, seen, cluster, memory), wanted=wanted,
             is_confirmed=_is_confirmed(request, seen, wanted, cluster, memory),
-            now=memory.now, who=memory.who, autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
+            now=memory.now, server_time=memory.server_time,
+            who=memory.who, autoscaler=autoscaler.autoscaler_of(request, memory.autoscalers),
             budgets=tuple(budgets.budgets_of(base.template, memory.budgets)))
 
     def _revisions(self, primary: Controller, cluster: Cluster, memory: Memory) -> list[Json] | None:

@@ -26,13 +26,12 @@ an update to a template that has come back for the way back.
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import functools
 import typing as t
 
 from ...model import marks
 from ...model.by_server import DaemonSet
-from ...model.fields import Json, mapping, objects, text, values
+from ...model.fields import Json, mapping, objects, seconds, text, values
 from ...model.marks import Revision, Rollout
 from ...model.observed import Controller
 from ...model.settings import numbers_of_daemon_set
@@ -132,12 +131,10 @@ def find(primary: Controller | None, revisions: t.Iterable[Json] = ()) -> Daemon
     return _credible(DaemonSetObserved(primary=it, successor=None, history=history, record=it.rollout), it)
 
 
-def is_overdue(pod: DaemonPod, now: str) -> bool:
-    """Whether nobody can count on it that a pod goes: it should have by now, even if it takes a while, and the clocks differ."""
-    if not pod.due:
-        return False
-    due, present = (datetime.datetime.fromisoformat(time.replace("Z", "+00:00")) for time in (pod.due, now))
-    return (present - due).total_seconds() > LATE
+def is_overdue(pod: DaemonPod, server_time: float) -> bool:
+    """Return whether the end of a pod cannot be counted on: the pod should have gone by now, even if that takes a while."""
+    due = seconds(pod.due)
+    return due is not None and server_time - due > LATE
 
 
 def miscounted(primary: DaemonSet, revision: str, pods: t.Iterable[DaemonPod]) -> tuple[DaemonPod, ...]:

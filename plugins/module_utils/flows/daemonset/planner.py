@@ -145,7 +145,7 @@ class _Turn(Turn):
         ready = sum(pod.is_ready for pod in live)
         unavailable = max(size - ready, primary.replicas - primary.available)
         # | yes | updating | fewer pods are new, or on their way, than the pause asks for | delete an old one |
-        late = [pod for pod in pods if is_overdue(pod, self.seen.now)]
+        late = [pod for pod in pods if is_overdue(pod, self.seen.server_time)]
         if len(new) + max(0, size - len(live) - len(late)) < goal:
             may_lack = unavailable < bounds(self.request, self.seen, primary)[1]
             return self._delete(self._next(live, present.pods, may_lack), may_lack, record) or self._waits_for(late)

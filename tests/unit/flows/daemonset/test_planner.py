@@ -19,6 +19,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.daemonset.s
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import NoSuchController, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Delete, Done, Patch, Step, Wait, put
 
@@ -53,7 +54,7 @@ def cluster(nodes=3, strategy=None, **spec):
 
 
 def decide(request, it, **facts):
-    flow, memory = choose(request), Memory(now=NOW, has_begun=True)
+    flow, memory = choose(request), Memory(now=facts.pop("now", NOW), has_begun=True, server_time=seconds(NOW))
     request = flow.resolved(request, it, memory)
     return flow.plan(request, dataclasses.replace(flow.observe(request, it, memory), **facts))
 
@@ -197,7 +198,8 @@ def test_as_long_as_one_more_may_be_missing_pods_are_replaced_whose_nodes_work()
 
 
 @pytest.mark.parametrize("due, is_late", [("2026-11-21T09:58:59Z", True), ("2026-11-21T09:59:30Z", False)])
-def test_a_pod_that_should_have_gone_is_named_and_is_not_on_its_way(due, is_late):
+@pytest.mark.parametrize("now", ["2026-11-21T09:58:20Z", NOW, "2026-11-21T10:01:40Z"], ids=["100 s behind", "right", "100 s ahead"])
+def test_a_pod_that_should_have_gone_by_the_clock_of_the_server_is_named_and_is_not_on_its_way(due, is_late, now):
     it = cluster(4)
     two = asked(image="myimage:v2", pause_at="1", max_unavailable="2")
     go(two, it, until="update")
@@ -205,8 +207,8 @@ def test_a_pod_that_should_have_gone_is_named_and_is_not_on_its_way(due, is_late
     late = {"metadata": {**SimulatedDaemonSets.all_pods(it, primary(it))[3]["metadata"], "deletionTimestamp": due},
             "spec": {"nodeName": "node 3"}}
     it.all_pods = lambda controller: [*SimulatedDaemonSets.all_pods(it, controller)[:3], late]
-    assert isinstance(decide(two, it), Step if is_late else Wait)
-    decision = decide(CANARY, it)
+    assert isinstance(decide(two, it, now=now), Step if is_late else Wait)
+    decision = decide(CANARY, it, now=now)
     assert isinstance(decision, Wait)
     assert decision.until.endswith(f"; pod {late['metadata']['name']} of node node 3 should have gone by {due}") is is_late
 

@@ -153,13 +153,13 @@ class Soaking:
         begun = mark or Soak(self._subject, now, usual=tuple(self._usual))
         if self._clock.is_real and pods.ready < size:
             return Wait(f"{size} new pods of {_name(standing)} are ready")
-        if (mark is None and size) or not (self._clock.is_real or self._is_over):
-            self._is_over = not self._clock.is_real  # nothing is to be seen in check mode
+        if mark is None and size and (self._clock.is_real or not self._is_over):
+            self._is_over = not self._clock.is_real  # check mode has no pods to watch
             return soak.noted(primary, begun.text, f"watching {size} new pod{'s' if size != 1 else ''} for {request.soak:g} s")
         if size and self._clock.is_real and (self._seconds < request.soak or self._missed_at is not None):
             self._tell(request, standing, size)
             return Watch(decision.is_paused)
-        if not self._is_over and size:
+        if not self._is_over and size and self._clock.is_real:
             self._gateway.look_at_pods_again()  # what is only listed now and then has been out of sight, up to now
             self._check(request, standing, seen)
             if self._seconds < request.soak or self._missed_at is not None:

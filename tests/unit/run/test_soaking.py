@@ -17,11 +17,13 @@ from forged import KEYS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import rfc3339, seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
 
 SOAK = 60
 PAUSED = dataclasses.replace(UPDATE, soak=SOAK, pause_at=Size(1))
@@ -461,3 +463,19 @@ def test_one_from_the_future_is_none():
 
     assert SOAK - 5 <= cluster.runs_for(PAUSED)[0] <= SOAK + 5
     assert "2999" not in cluster.cluster.items["foo"]["metadata"]["annotations"][marks.SOAK]
+
+
+@pytest.mark.parametrize("request_", [PAUSED, WHOLE], ids=["pause", "end"])
+@pytest.mark.parametrize("size, has_begun", [(3, False), (3, True), (0, False)])
+def test_check_mode_lists_the_steps_of_a_soak_that_the_task_takes(request_, size, has_begun):
+    cluster = Watched(rc(replicas=size))
+    if has_begun:
+        cluster.killed(SOAK / 2, request_)
+
+    planned = driver.simulate(choose(request_), request_, cluster)
+    done = cluster.run(request_)
+
+    def soaks(result):
+        return [step["to"] for step in result["steps"] if "watch" in str(step["to"])]
+
+    assert soaks(planned) == soaks(done) and len(soaks(done)) == (0 if has_begun or not size else 1)

@@ -12,6 +12,8 @@ description:
     that run another image or template, without losing a pod, a request or the controller itself.
   - The task may be killed at any moment. Run it again, and it carries on from wherever the update has got to.
   - Nothing has to be installed in the cluster. What the update must remember is kept in annotations on the controllers themselves.
+  - If nothing is to be changed, the task waits until all pods of the controller are available, as C(kubectl rollout status) does,
+    and fails if they never are.
   - In these options, I(the controller) is the one that you name, and I(its successor) is the one that owns the new pods while an
     update is in progress.
 author:

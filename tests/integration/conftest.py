@@ -12,6 +12,7 @@ from pathlib import Path
 
 import embedded
 import kubernetes
+import next_commands
 import pytest
 import sshd
 from namespace import ADMISSION_PLUGINS, Namespace, cannot_run
@@ -44,6 +45,13 @@ def has_fake_nodes(cluster):
     with kubernetes.config.new_client_from_config(cluster.kubeconfig) as client:
         nodes = kubernetes.client.CoreV1Api(client).list_node().items
     return all("kwok.x-k8s.io/node" in (node.metadata.annotations or {}) for node in nodes)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_accepted():
+    """Fail a test in which an error shows a command that the module would refuse."""
+    with next_commands.watched():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import signal
 
+import next_commands
 import pytest
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _commands_are_accepted():
+    """Fail a test in which an error shows a command that the module would refuse."""
+    with next_commands.watched():
+        yield
 
 
 @pytest.fixture

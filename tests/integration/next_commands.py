@@ -1,0 +1,230 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which test pastes which command that an error shows, how tests paste, and what is checked of each command that a test meets."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import json
+import shlex
+import typing as t
+from pathlib import Path
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.splitter import parse_kv
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
+
+Json = dict[str, t.Any]
+
+#: Reasons why a command is not pasted in a test.
+SHOWS = "not pasted: shows something and changes nothing; kubectl is not among the programs of the tests' cluster"
+EDITS = "not pasted: opens an editor"
+OPENSHIFT = "not pasted: needs oc and OpenShift's controllers; tests/integration/test_deployment_config.py does what it does"
+WARNS = "not pasted: part of a warning before an update that goes on without it"
+PART = "not a command: what a command begins with"
+SAME = "not pasted here: the same task again, as test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back pastes; "
+FORGED = "not pasted: needs annotations or revisions that another client has forged; "
+#: Each function of plugins/ that makes a command for an error, by file below module_utils and name ("" for a table at the top), and
+#: the tests of test_next_commands.py that paste it, or the reason why none does. tests/unit/test_next_commands.py compares it with
+#: the source.
+SITES: dict[str, str] = {
+    "explain/diagnosis.py::": PART,
+    "explain/diagnosis.py::_commands": SHOWS,
+    "explain/gitops.py::_flux": WARNS,
+    "explain/health.py::": SHOWS,
+    "explain/health.py::_of_one_gone": SHOWS,
+    "explain/health.py::_cause": PART,
+    "explain/old_pods.py::": SHOWS,
+    "explain/old_pods.py::_of_old_pod": "not pasted here: test_stateful_set and test_broken_rollouts show the pod that it is about",
+    "explain/report.py::after_pause": "test_a_pause_is_ended_by_the_commands_of_its_result",
+    "explain/signs.py::": "not pasted: suggestions about pods; most show something, the others change what the template needs",
+    "explain/surroundings.py::": WARNS,
+    "explain/surroundings.py::kubectl": PART,
+    "explain/surroundings.py::_autoscalers": WARNS,
+    "explain/surroundings.py::_budgets": WARNS,
+    "explain/surroundings.py::_nodes": WARNS,
+    "explain/surroundings.py::_quotas": WARNS,
+    "explain/surroundings.py::_services": WARNS,
+    "flows/autoscaler.py::_cannot_restore": WARNS,
+    "flows/by_revisions/planner.py::_another_update": "test_another_update_is_rolled_back",
+    "flows/commands.py::finish": "test_what_another_client_has_begun_is_finished",
+    "flows/commands.py::resume_and_rollback": "test_another_update_is_rolled_back",
+    "flows/daemonset/planner.py::_refuse_to_pause": SHOWS,
+    "flows/deployment/planner.py::_another_update": "test_another_update_is_rolled_back",
+    "flows/deployment/planner.py::_forward": "test_a_deployment_that_somebody_has_paused_is_resumed",
+    "flows/deployment/planner.py::_not_readable": EDITS,
+    "flows/deployment/planner.py::_pace": "test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back",
+    "flows/handover.py::_refuse_unproven": SHOWS,
+    "flows/handover.py::finish": SHOWS,
+    "flows/migration/back.py::plan_back": OPENSHIFT,
+    "flows/migration/deployment_config.py::_differences": WARNS,
+    "flows/migration/deployment_config.py::_triggers_lost": WARNS,
+    "flows/migration/find.py::readable": SHOWS,
+    "flows/migration/halfway.py::commands": "not pasted here: the same task again, which test_migration runs after each kill",
+    "flows/migration/look.py::commands": OPENSHIFT,
+    "flows/migration/look.py::warnings": WARNS,
+    "flows/migration/manifests.py::taken": SHOWS,
+    "flows/migration/planner.py::_empty": OPENSHIFT,
+    "flows/migration/planner.py::_leave": OPENSHIFT,
+    "flows/migration/planner.py::_refuse_others": OPENSHIFT,
+    "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
+    "flows/migration/planner.py::_take_over": "not pasted: needs the old manifest, applied in the middle of a migration",
+    "flows/refusals.py::_without_finalizers": "test_a_deletion_that_a_finalizer_holds_up_ends",
+    "flows/refusals.py::contested_before": FORGED + "each of its commands is one of way_back",
+    "flows/refusals.py::endless_deletion": SAME + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
+    "flows/refusals.py::no_such_revision": "test_an_update_that_has_ended_is_undone",
+    "flows/refusals.py::refuse_contested": FORGED + SHOWS,
+    "flows/refusals.py::refuse_finalizers": SAME + "the finalizer's command is test_a_deletion_that_a_finalizer_holds_up_ends'",
+    "flows/refusals.py::refuse_without_room": SHOWS,
+    "flows/refusals.py::way_back": "test_an_update_that_has_ended_is_undone",
+    "flows/statefulset/planner.py::first": SHOWS,
+    "flows/stepped/look.py::commands": "not pasted: only in a handover, which lasts for less than a second; "
+                                                   "test_an_update_whose_primary_is_gone_is_finished pastes the same command",
+    "flows/stepped/planner.py::_without_primary": "test_a_controller_is_named_as_the_command_says",
+    "flows/stepped/refusals.py::finishing": "test_an_update_whose_primary_is_gone_is_finished",
+    "flows/stepped/refusals.py::interrupted_kubectl": "test_what_kubectl_left_half_way_is_put_back",
+    "flows/stepped/refusals.py::refuse_going_or_broken": FORGED + EDITS,
+    "flows/stepped/refusals.py::refuse_stranger": FORGED + "the marks are removed as docs/recovery.md says",
+    "flows/stepped/refusals.py::refuse_successor": "test_a_controller_is_named_as_the_command_says",
+    "flows/stepped/refusals.py::refuse_what_cannot_have_them": "test_a_selector_that_cannot_be_changed_gets_another_controller",
+    "flows/stepped/size.py::agreed": "test_a_size_that_is_not_certain_is_confirmed",
+    "model/budgets.py::refuse_standstill": "test_a_budget_lets_one_pod_be_missing",
+    "model/request.py::kubectl": PART,
+    "model/request.py::kubectl_of_cluster": PART,
+    "model/request.py::oc": PART,
+    "model/shell.py::ansible": PART,
+    "run/driver.py::loop": SAME + "test_driver stops a task",
+    "run/driver.py::run": SAME + "test_driver surprises a task",
+    "run/fleet.py::_next_command": "test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one",
+    "run/fleet.py::_note": SAME + "test_fleet surprises a task",
+    "run/lease.py::keep": SAME + "test_two_clients takes over",
+    "run/lease.py::take": "test_another_task_is_waited_for",
+    "run/patience.py::begin": SAME + "test_other_hands undoes a step",
+    "run/patience.py::refused": SAME + "test_other_hands changes the object",
+    "run/patience.py::changed_meanwhile": SAME + "test_driver changes the template meanwhile",
+    "run/patience.py::say_without_update": "test_pods_that_fail_without_an_update_are_given_the_template_of_before",
+    "run/patience.py::next_commands": "test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back",
+}
+#: What a command of a program begins with, after the flags for the connection and the namespace.
+VERBS = {
+    "kubectl": {"annotate", "create", "delete", "describe", "edit", "get", "label", "logs", "patch", "rollout", "scale", "set",
+                "taint", "uncordon"},
+    "oc": {"rollout"},
+}
+
+
+def sites(plugins: Path) -> set[str]:
+    """Return the functions of module_utils that make commands, as SITES names them."""
+    found = set()
+    root = plugins / "module_utils"
+
+    def search(node: ast.AST, path: str, name: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            is_function = isinstance(child, ast.FunctionDef)
+            if _makes_command(child):
+                found.add(f"{path}::{name}")
+            search(child, path, child.name if is_function else name)
+
+    for file in sorted(root.rglob("*.py")):
+        search(ast.parse(file.read_text(encoding="utf-8")), str(file.relative_to(root)), "")
+    return found
+
+
+def _makes_command(node: ast.AST) -> bool:
+    """Return whether a node is a call of Request.command, or has what a command of kubectl or oc begins with."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Attribute) and node.func.attr == "command"
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("kubectl", "oc", "kubectl_of_cluster")
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and (
+        "{kubectl}" in node.value or "{cluster}" in node.value or node.value.startswith(("kubectl ", "ansible localhost ")))
+
+
+@functools.cache
+def check(line: str) -> None:
+    """Raise AssertionError for a command that the module would refuse, or that begins as no command of SITES."""
+    program, *words = shlex.split(line) if line.startswith(("ansible ", "kubectl ", "oc ")) else [""]
+    if program == "ansible":
+        valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(parsed(line))
+        assert not valid.error_messages, (line, valid.error_messages)
+        options = valid.validated_parameters
+        fleet = Fleet.from_params(options)
+        for kind in fleet.kinds if fleet else (options.get("kind"),):
+            request_from({**options, "name": options.get("name") or "any", "kind": kind})
+    elif program:
+        flags = ("--context=", "--kubeconfig=", "--server=")
+        words = [word for word in words if not word.startswith(flags)]
+        verb = words[2] if words[0] == "-n" else words[0]
+        assert verb in VERBS[program], line
+
+
+@contextlib.contextmanager
+def watched() -> t.Iterator[None]:
+    """Check each command of each error that is made meanwhile."""
+
+    def checked(error: RolloutError, name: str, value: t.Any) -> None:
+        Exception.__setattr__(error, name, value)
+        for line in value.splitlines() if name == "next_command" else ():
+            check(line)
+
+    RolloutError.__setattr__ = checked
+    try:
+        yield
+    finally:
+        del RolloutError.__setattr__
+
+
+def parsed(command: str) -> Json:
+    """Return the options that an ad-hoc command gives to the module, as a shell and Ansible read them."""
+    *words, arguments = shlex.split(command)
+    assert words == ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"], command
+    return json.loads(arguments) if arguments.startswith("{") else parse_kv(arguments)
+
+
+#: The resources that the commands name, by the words for them.
+_PATHS = {
+    "rc": "/api/v1/namespaces/{}/replicationcontrollers/", "rs": "/apis/apps/v1/namespaces/{}/replicasets/",
+    "deployment": "/apis/apps/v1/namespaces/{}/deployments/", "sts": "/apis/apps/v1/namespaces/{}/statefulsets/",
+    "pdb": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets/",
+}
+
+
+def as_kubectl(namespace, command: str) -> None:
+    """Do as the administrator what kubectl does for a command: the programs of the tests' cluster do not include kubectl.
+
+    Knows those verbs and flags that commands of errors have, and raises AssertionError for any other.
+    """
+    program, *words = shlex.split(command)
+    options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
+    assert program == "kubectl" and words[words.index("-n") + 1] == namespace.name, command
+    at = words.index("-n") + 2
+    verb, *rest = [word for word in words[at:]]
+    plain = [word for word in rest if not word.startswith("-") and not word.startswith("{")]
+    if verb == "rollout":
+        assert plain[0] == "resume", command
+        plain = plain[1].split("/")
+    resource, name, *more = plain
+    path = _PATHS[resource].format(namespace.name) + name
+    merge = "application/merge-patch+json"
+    if verb == "rollout":
+        namespace._call("PATCH", path, {"spec": {"paused": None}}, merge)
+    elif verb == "scale":
+        namespace._call("PATCH", path, {"spec": {"replicas": int(options["--replicas"])}}, merge)
+    elif verb == "annotate":
+        assert more and all(each.endswith("-") for each in more), command
+        namespace._call("PATCH", path, {"metadata": {"annotations": {each.removesuffix("-"): None for each in more}}}, merge)
+    elif verb == "patch":
+        assert options["--type"] == "merge" and rest[-2] == "-p", command
+        namespace._call("PATCH", path, json.loads(rest[-1]), merge)
+    elif verb == "delete":
+        policy = "Orphan" if options.get("--cascade") == "orphan" else "Background"
+        namespace._call("DELETE", path, {"propagationPolicy": policy})
+    else:
+        raise AssertionError(f"as_kubectl does not know {verb}: {command}")

@@ -1,0 +1,313 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A command that an error shows, pasted as it is, does what the error says; next_commands.py lists what is pasted where."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from namespace import Killed, dies, eventually, manifest
+from next_commands import as_kubectl, parsed
+from plays import ad_hoc
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
+
+ABSENT = {"image": "myimage:absent", "failure_grace": 1}
+CANARY = {**ABSENT, "pause_at": "1", "max_surge": "1", "progress_deadline": 60}
+
+
+class Terminal:
+    """Runs tasks as the module does, and pastes commands, in this process."""
+
+    def __init__(self, namespace):
+        self.namespace = namespace
+
+    def run(self, **options):
+        """The result of a task, a failure included."""
+        options = {"name": "foo", "namespace": self.namespace.name, "kubeconfig": self.namespace.kubeconfig, **options}
+        return self._answer({option: value for option, value in options.items() if value is not None})
+
+    def fails(self, **options):
+        """The lines that the failure of a task tells to type."""
+        result = self.run(**options)
+        assert result.get("failed"), result["msg"]
+        return result["failure"]["next_command"].splitlines()
+
+    def paste(self, command):
+        """The result of an ad-hoc command."""
+        return self._answer(parsed(command))
+
+    def succeeds(self, command):
+        result = self.paste(command)
+        assert not result.get("failed"), result["msg"]
+        return result
+
+    @staticmethod
+    def _answer(options):
+        valid = ArgumentSpecValidator(task.UPDATE_OPTIONS).validate(options)
+        assert not valid.error_messages, valid.error_messages
+        return task.answer(task.update, valid.validated_parameters, lambda warning: None)
+
+
+@pytest.fixture
+def terminal(namespace):
+    return Terminal(namespace)
+
+
+def images(namespace):
+    """The images of the pods that are not on their way out, sorted."""
+    return sorted(pod["spec"]["containers"][0]["image"].removeprefix("myimage:") for pod in namespace.pods()
+                  if "deletionTimestamp" not in pod["metadata"])
+
+
+KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_set", "Deployment": "make_deployment",
+         "StatefulSet": "make_stateful_set"}
+
+
+@pytest.mark.fake_nodes("an image that no registry has")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back(namespace, terminal, kind):
+    getattr(namespace, KINDS[kind])(2)
+    canary = {**CANARY, "max_surge": None} if kind == "StatefulSet" else CANARY
+    again, _or, back = terminal.fails(kind=kind, **canary)[-3:]
+
+    assert terminal.paste(again)["failed"]
+
+    assert images(namespace).count("absent") == 1 and images(namespace).count("v1") >= 1
+    assert terminal.succeeds(back)["rollout"]["phase"] == "complete"
+    eventually(lambda: images(namespace) == ["v1", "v1"], "the old pods", 60)
+
+
+@pytest.mark.fake_nodes("an image that no registry has")
+def test_a_shell_and_ansible_take_a_command_as_the_tests_do(namespace, terminal, ansible_environment, tmp_path):
+    """The task that they make of a command shows the same commands when it fails."""
+    namespace.make_primary(2)
+    lines = terminal.fails(**CANARY, soak="1s", max_unavailable="50%", on_failure="stop", record_events=False)[-3:]
+    again, _or, back = lines
+    assert "max_unavailable=50%" in again and "record_events=false" in again
+
+    for command, fails in ((again, True), (back, False)):
+        process = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=ansible_environment, capture_output=True, text=True,
+                                 timeout=120, check=False)
+        assert bool(process.returncode) is fails, process.stdout + process.stderr
+        result = json.loads(process.stdout.partition("=>")[2])
+        assert not fails or result["failure"]["next_command"].splitlines()[-3:] == lines
+    assert images(namespace) == ["v1", "v1"]
+
+
+def test_a_pause_is_ended_by_the_commands_of_its_result(namespace, terminal):
+    namespace.make_primary(2)
+    canary = {"image": "myimage:v2", "pause_at": "1", "soak": "1s", "max_unavailable": "1"}
+    assert terminal.succeeds(terminal.run(**canary)["rollback_command"])["changed"] and images(namespace) == ["v1", "v1"]
+
+    resume = terminal.run(**canary)["resume_command"]
+
+    assert {"soak": "1s", "max_unavailable": "1"}.items() <= parsed(resume).items() and "pause_at" not in parsed(resume)
+    terminal.succeeds(resume)
+    assert images(namespace) == ["v2", "v2"] and namespace.rcs() == ["foo"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_update_is_rolled_back(namespace, terminal, kind):
+    getattr(namespace, KINDS[kind])(2)
+    terminal.run(kind=kind, image="myimage:v2", pause_at="1")
+
+    resume, _or, back = terminal.fails(kind=kind, image="myimage:v3")
+
+    assert resume == "run the task that began it, with a higher pause_at or without pause_at"
+    terminal.succeeds(back)
+    eventually(lambda: images(namespace) == ["v1", "v1"], "the old pods", 60)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_what_another_client_has_begun_is_finished(namespace, terminal, kind):
+    getattr(namespace, KINDS[kind])(2)
+    terminal.run(kind=kind, image="myimage:v2", pause_at="1")
+    patch = {"Deployment": namespace.patch_deployment, "StatefulSet": namespace.patch_stateful_set}[kind]
+    patch({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v4"}]}}}})
+
+    finish, _or, _back = terminal.fails(kind=kind, image="myimage:v3", progress_deadline=90)
+
+    assert parsed(finish)["progress_deadline"] == "90"
+    terminal.succeeds(finish)
+    eventually(lambda: images(namespace) == ["v4", "v4"], "the pods of the other client", 60)
+
+
+def test_an_update_that_has_ended_is_undone(namespace, terminal):
+    namespace.make_primary(1)
+    (first,) = terminal.fails(state="rolled_back")
+    assert parsed(first)["image"] == "THE-EARLIER-IMAGE"
+    terminal.succeeds(first.replace("THE-EARLIER-IMAGE", "myimage:v2"))
+
+    (back,) = terminal.fails(state="rolled_back")
+    terminal.succeeds(back)
+    assert images(namespace) == ["v1"]
+
+    number, _or_another = terminal.fails(state="rolled_back", to_revision=77)
+    assert terminal.succeeds(number)["rollout"]["phase"] == "complete"
+
+
+def test_a_controller_is_named_as_the_command_says(namespace, terminal):
+    """The temporary successor, the successor that has replaced the primary, and a selector that cannot be changed."""
+    namespace.make_primary(2)
+    terminal.run(image="myimage:v2", pause_at="1")
+    (successor,) = set(namespace.rcs()) - {"foo"}
+    (command,) = terminal.fails(name=successor, image="myimage:v2")
+    terminal.succeeds(command)
+    assert namespace.rcs() == ["foo"] and images(namespace) == ["v2", "v2"]
+
+    terminal.run(image="myimage:v3", next_name="bar")
+    (command,) = terminal.fails(image="myimage:v4", next_name="bar")
+    terminal.succeeds(command)
+    assert namespace.rcs() == ["bar"] and images(namespace) == ["v4", "v4"]
+
+
+def test_a_selector_that_cannot_be_changed_gets_another_controller(namespace, terminal):
+    """The successor of a ReplicaSet that selects by the deployment label."""
+    labels = {"app": "foo", marks.DEPLOYMENT_LABEL: "blue"}
+    body = manifest(1)
+    body["metadata"]["labels"] = body["spec"]["template"]["metadata"]["labels"] = body["spec"]["selector"] = labels
+    namespace.create_any("ReplicaSet", body)
+
+    (command,) = terminal.fails(kind="ReplicaSet", image="myimage:v2")
+
+    terminal.succeeds(command)
+    assert [item["metadata"]["name"] for item in namespace.sets()] == [parsed(command)["next_name"]]
+
+
+def test_an_update_whose_primary_is_gone_is_finished(namespace, terminal):
+    namespace.make_primary(2)
+    terminal.run(image="myimage:v2", pause_at="100%")
+    namespace.remove("foo")
+    namespace.gone("foo")
+
+    (finish,) = terminal.fails(state="rolled_back")
+    (same,) = terminal.fails(image="myimage:v3")
+
+    assert parsed(same) == parsed(finish)
+    terminal.succeeds(finish)
+    assert namespace.rcs() == ["foo"] and images(namespace) == ["v2", "v2"]
+
+
+def test_a_deployment_that_somebody_has_paused_is_resumed(namespace, terminal):
+    namespace.make_deployment(1)
+    namespace.patch_deployment({"spec": {"paused": True}})
+
+    resume, _then, again = terminal.fails(kind="Deployment", image="myimage:v2")
+
+    as_kubectl(namespace, resume)
+    terminal.succeeds(again)
+    assert images(namespace) == ["v2"]
+
+
+def test_a_size_that_is_not_certain_is_confirmed(namespace, terminal):
+    namespace.make_primary(2)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(6, after=True), image="myimage:v2")
+    namespace.remove("foo")
+    namespace.gone("foo")
+    (successor,) = namespace.rcs()
+    namespace.patch(successor, {"metadata": {"annotations": {marks.ORIGINAL: "4"}}, "spec": {"replicas": 1}})
+
+    lines = terminal.fails(image="myimage:v2")
+
+    as_kubectl(namespace, lines[1])
+    terminal.run(image="myimage:v2")
+    assert namespace.rc()["spec"]["replicas"] == 4
+
+
+@pytest.mark.fake_nodes("pods that take seconds to become ready")
+def test_another_task_is_waited_for(namespace, terminal, ansible_environment):
+    namespace.make_primary(1)
+    first = subprocess.Popen(ad_hoc(namespace, name="foo", image="myimage:v2-slow"), env=ansible_environment,
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    eventually(lambda: len(namespace.rcs()) == 2, "the first task at work", 60)
+
+    hint, wait = terminal.fails(image="myimage:v2-slow")
+
+    assert hint == "let it finish, or wait for it:" and parsed(wait)["lock_timeout"] == "600"
+    terminal.succeeds(wait)
+    assert first.wait(60) == 0 and images(namespace) == ["v2-slow"]
+
+
+@pytest.mark.fake_nodes("an image that no registry has")
+def test_a_fleet_is_tried_again_as_a_whole_and_rolled_back_as_one(namespace, terminal):
+    for name in ("foo", "bar"):
+        body = manifest(1, name=name, labels={"app": name})
+        body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": name}
+        namespace.create("replicationcontrollers", body)
+    fleet = {"name": None, "names": ["foo", "bar"], "max_failures": "100%", **CANARY}
+
+    again, _or, back = terminal.fails(**fleet)[-3:]
+
+    assert parsed(again)["names"] == parsed(back)["names"] == "foo,bar" and parsed(again)["pause_at"] == "1"
+    assert terminal.paste(again)["failed"]
+    assert not terminal.succeeds(back).get("failed") and namespace.rcs() == ["bar", "foo"]
+
+
+def test_a_budget_lets_one_pod_be_missing(namespace, terminal):
+    namespace.make_stateful_set(2)
+    policies = f"/apis/policy/v1/namespaces/{namespace.name}/poddisruptionbudgets"
+    namespace._call("POST", policies, {
+        "metadata": {"name": "pdb"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": {"app": "foo"}}}})
+    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("expectedPods") == 2, "a budget that counts")
+
+    _hint, patch = terminal.fails(kind="StatefulSet", image="myimage:v2")
+
+    as_kubectl(namespace, patch)
+    eventually(lambda: namespace._call("GET", f"{policies}/pdb")["status"].get("disruptionsAllowed") == 1, "one may be missing")
+    assert not terminal.run(kind="StatefulSet", image="myimage:v2").get("failed") and images(namespace) == ["v2", "v2"]
+
+
+def test_what_kubectl_left_half_way_is_put_back(namespace, terminal):
+    uid = namespace.make_primary(2, annotations={
+        marks.KUBECTL_ORIGINAL: "2", marks.KUBECTL_NEXT: "foo-next"})["metadata"]["uid"]
+    body = manifest(1, name="foo-next", annotations={marks.KUBECTL_SOURCE: f"foo:{uid}"})
+    body["spec"]["selector"] = body["spec"]["template"]["metadata"]["labels"] = {"app": "foo-next"}
+    namespace.create("replicationcontrollers", body)
+
+    for command in terminal.fails(image="myimage:v2"):
+        as_kubectl(namespace, command)
+
+    assert terminal.run(image="myimage:v2")["changed"] and namespace.rcs() == ["foo"]
+
+
+def test_a_deployment_that_is_too_far_for_a_pause_is_rolled_back(namespace, terminal):
+    namespace.make_deployment(2)
+    with pytest.raises(Killed):
+        namespace.roll(kill=dies(1, after=True), kind="Deployment", image="myimage:v2-slow")
+    eventually(lambda: "v2-slow" in images(namespace), "a new pod")
+
+    *_hint, back = terminal.fails(kind="Deployment", image="myimage:v2-slow", pause_at="1")
+
+    terminal.succeeds(back)
+    eventually(lambda: images(namespace) == ["v1", "v1"], "the old pods", 60)
+
+
+def test_a_deletion_that_a_finalizer_holds_up_ends(namespace, terminal):
+    namespace.make_primary(1)
+    namespace.patch("foo", {"metadata": {"finalizers": ["example.com/hold"]}})
+    namespace.remove("foo")
+    eventually(lambda: "deletionTimestamp" in namespace.rc()["metadata"], "a deletion that waits")
+
+    lines = terminal.fails(image="myimage:v2")
+
+    as_kubectl(namespace, next(line for line in lines if line.startswith("kubectl ") and " patch " in line))
+    namespace.gone("foo")
+
+
+@pytest.mark.fake_nodes("an image that no registry has")
+def test_pods_that_fail_without_an_update_are_given_the_template_of_before(namespace, terminal):
+    namespace.make_deployment(1)
+    namespace.patch_deployment({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:absent"}]}}}})
+
+    *_hints, again, _or, back = terminal.fails(kind="Deployment", **ABSENT)
+
+    assert terminal.paste(again)["failed"]
+    terminal.succeeds(back)
+    eventually(lambda: images(namespace) == ["v1"], "the template of before", 60)

@@ -155,6 +155,11 @@ def deletes_primary(policy):
     return lambda namespace: namespace.remove("foo", policy=policy)
 
 
+def deletes_replica_set(namespace):
+    name = namespace.sets()[0]["metadata"]["name"]
+    namespace._call("DELETE", namespace._apps("replicasets", name), {"propagationPolicy": "Background"})
+
+
 #: What somebody does half way through the pods; how many of the two it kills, and whether it leaves some without a controller.
 DEEDS = {
     "a pod deleted": (lambda namespace: namespace.remove(namespace.pods()[0]["metadata"]["name"], "pods"), 1, False),
@@ -162,6 +167,7 @@ DEEDS = {
         namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}}, "pods"), 1, True),
     "foo deleted": (deletes_primary("Background"), 1, False),
     "foo deleted without its pods": (deletes_primary("Orphan"), 1, True),
+    "the ReplicaSet deleted": (deletes_replica_set, 1, False),
     "foo scaled": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
 }
 

@@ -71,7 +71,10 @@ def refuse_without_room(request: Request, primary: SteppedByServer, record: Roll
     growth = 0 if record.is_back else _GROWTH
     annotations = {**primary.annotations, marks.LAST_ROLLOUT: record.text}
     refusals.refuse_without_room(request, primary, annotations, growth)
-    copies = {**of_replica_set, **marks.copied_by_server(annotations)}
+    # But for those of its own (annotationsToSkip in pkg/controller/deployment/util).
+    own = marks.REVISION.removesuffix("revision")
+    copies = {**of_replica_set, **{key: text for key, text in annotations.items()
+                                   if not (key.startswith(own) or key == marks.NOT_COPIED[-1])}}
     refusals.refuse_without_room(request, primary, copies, growth + _OF_REPLICA_SET,
                                  "the Deployment controller copies them to its ReplicaSet, and adds some of its own")
 

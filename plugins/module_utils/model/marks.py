@@ -272,15 +272,6 @@ def revision(annotations: Annotations) -> int:
     return _count(annotations.get(REVISION)) or 0
 
 
-def copied_by_server(annotations: Annotations) -> dict[str, str]:
-    """Return the annotations that the server copies from a Deployment to its ReplicaSets, and from others to ControllerRevisions.
-
-    It has annotations of its own on ReplicaSets (annotationsToSkip in pkg/controller/deployment/util).
-    """
-    own = REVISION.removesuffix("revision")
-    return {key: text for key, text in annotations.items() if not (key.startswith(own) or key == NOT_COPIED[-1])}
-
-
 def is_frozen(annotations: Annotations) -> bool:
     """Whether an autoscaler is frozen, readable or not."""
     return FROZEN in annotations

@@ -77,6 +77,12 @@ def _refuse_to_begin(request: Request, there: MigrationObserved) -> None:
     if primary.owner and config is None and not request.releases_owner:
         raise RolloutError(f"it is controlled by {primary.owner}, which would create another one", where=request.where,
                            next_command=f"stop {primary.owner} first (docs/migration.md); then add release_owner=true")
+    if handover.is_closed(primary):
+        raise RolloutError(
+            f"its template is closed by the priority class {handover.CLOSED}, so pods that die are not replaced: somebody removed "
+            f"the ControllerRevision {kept_name(request)} during its migration", where=request.where, next_command=(
+                "when its status counts all pods, put back the priorityClassName that the template had, or remove it:",
+                f"{request.kubectl} edit {primary.kind.short} {primary.name}"))
     for other in filter(None, (there.deployment, there.replica_set)):
         raise taken(request, other)
     # | yes | - | finalizers would keep what the migration deletes | error |
@@ -100,9 +106,12 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
     if primary.is_marked:
         raise RolloutError("an update is in progress: finish it or roll it back first", where=request.where)
     replica_set = there.replica_set
+    if replica_set or handover.is_closed(primary):
+        _refuse_another_template(request, primary, kept)
     # | yes | of something else | - | begin anew: what is kept cannot be changed |
     if replica_set is None:
-        if kept_of(request, primary, there.config)["data"] != kept:
+        # Closed, it has had a ReplicaSet, which somebody has deleted: what is kept is what it was before.
+        if not handover.is_closed(primary) and kept_of(request, primary, there.config)["data"] != kept:
             return forget(request, "it has changed since", is_last=False)
         if primary.is_deleting:
             return gone(primary)
@@ -112,12 +121,10 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
                         before=primary.owner, after=f"released from {primary.owner}")
         # | yes | yes | - | create the ReplicaSet, closed |
         return _create_replica_set(request, kept)
-    # | yes | of another template or selector | yes | error: whoever has written both must not get its pods |
-    if not is_of(request, primary, kept):
-        raise RolloutError(
-            f"its template or selector is not what the ControllerRevision {kept_name(request)} keeps for its migration",
-            where=request.where, next_command=("give it back what it had, or look at what is kept:",
-                                               f"{request.kubectl} get {REVISION.lower()} {kept_name(request)} -o yaml"))
+    # | any | yes | being deleted: its pods would go with it | hand over: back to the controller; then wait, and create it again |
+    if replica_set.is_deleting:
+        back = handover.give(there.pods or (), replica_set.uid, replica_set.name, primary, {marks.HASH_LABEL: None})
+        return back if back and not primary.is_deleting else gone(replica_set)
     # | yes | yes | of another size | scale the ReplicaSet |
     if replica_set.replicas != primary.replicas and not primary.is_deleting:
         return scale(replica_set, primary.replicas)
@@ -140,6 +147,15 @@ def _take_over(request: Request, primary: Controller, there: MigrationObserved, 
     return handover.delete_empty(primary)
 
 
+def _refuse_another_template(request: Request, primary: Controller, kept: Kept) -> None:
+    # | yes | of another template or selector | yes | error: whoever has written both must not get its pods |
+    if not is_of(request, primary, kept):
+        raise RolloutError(
+            f"its template or selector is not what the ControllerRevision {kept_name(request)} keeps for its migration",
+            where=request.where, next_command=("give it back what it had, or look at what is kept:",
+                                               f"{request.kubectl} get {REVISION.lower()} {kept_name(request)} -o yaml"))
+
+
 def _create_replica_set(request: Request, kept: Kept) -> Step:
     manifest = replica_set_of(request, kept)
     return Step(Action.CREATE, manifest["metadata"]["name"], Create(manifest), after=images(kept))
@@ -147,6 +163,11 @@ def _create_replica_set(request: Request, kept: Kept) -> Step:
 
 def _become_deployment(request: Request, there: MigrationObserved, replica_set: Controller, kept: Kept) -> Decision:
     """The ReplicaSet has the pods, and the Deployment takes the ReplicaSet."""
+    # | gone | yes | the ReplicaSet or the Deployment is being deleted | wait, and create the ReplicaSet again; error |
+    if there.deployment:
+        refuse_going(request, there.deployment)
+    elif replica_set.is_deleting:
+        return gone(replica_set)
     # | gone | yes | closed, with all pods | open |
     if handover.is_closed(replica_set):
         # | gone | yes | closed, pods are the controller's still, which the garbage collector is about to delete | hand over |

@@ -215,6 +215,61 @@ def test_a_finalizer_that_comes_later_keeps_no_template_closed(number):
     assert world.go() == ALL[6:]
 
 
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
+def test_a_replica_set_that_somebody_deletes_and_finalizers_keep_takes_no_pods_with_it(number):
+    world = World()
+    world.go(number)
+    item, gone = world.replica_set, {**KEPT, "deletionTimestamp": "now"}
+    world.becomes({**item, "metadata": {**item["metadata"], **gone}})
+    is_primary_there = world.find("ReplicationController") is not None
+    with_pods = item["metadata"]["uid"] in {pod.owner for pod in world.cluster.live_pods({})}
+    assert isinstance(world.decide(), Wait) != (is_primary_there and with_pods)
+    steps = world.go(1) if is_primary_there and with_pods else []
+    assert steps == (["hand over Pod"] if is_primary_there and with_pods else [])
+    if is_primary_there:
+        assert {pod.owner for pod in world.cluster.live_pods({})} == {"uid of foo"}
+        assert not any(marks.HASH_LABEL in pod.labels for pod in world.cluster.live_pods({}))
+    world.cluster.settle()
+    assert world.go()[0] == "create ReplicaSet"
+    assert world.decide() == Done("foo is already a Deployment")
+
+
+@pytest.mark.parametrize("number", [3, 4])
+@pytest.mark.parametrize("replicas", [2, 5])
+def test_a_replica_set_that_somebody_deletes_is_created_again_from_what_is_kept(number, replicas):
+    """The template that the controller has then is closed: the Deployment must not get that one."""
+    world = World()
+    world.go(number)
+    item = world.find("ReplicationController")
+    world.becomes({**item, "spec": {**item["spec"], "replicas": replicas}})
+    world.cluster._items["ReplicaSet", world.replica_set["metadata"]["name"]] = None
+    world.go()
+    assert world.decide() == Done("foo is already a Deployment")
+    it = world.find("Deployment")["spec"]
+    assert it["template"] == rc()["spec"]["template"] and it["replicas"] == replicas
+
+
+def test_a_closed_controller_of_which_nothing_is_kept_is_not_migrated():
+    """Its template would be the Deployment's, from which no pod can be made."""
+    world = after("annotate ReplicationController")
+    world.cluster._items[REVISION, "foo-migration"] = None
+    with pytest.raises(RolloutError, match=r"its template is closed by the priority class .* somebody removed") as refused:
+        world.decide()
+    assert refused.value.next_command.endswith("kubectl -n default edit rc foo")
+
+
+@pytest.mark.parametrize("number", [7, 8])
+def test_a_deployment_that_somebody_deletes_in_the_migration_is_named(number):
+    world = World()
+    world.go(number)
+    item = world.find("Deployment")
+    world.becomes({**item, "metadata": {**item["metadata"], **KEPT, "deletionTimestamp": "now"}})
+    with pytest.raises(RolloutError, match="foo is being deleted") as refused:
+        world.decide()
+    assert refused.value.why == "finalizers keep Deployment foo: example.com/a"
+    assert "patch deployment foo --type=merge" in refused.value.next_command
+
+
 @pytest.mark.parametrize("number", [1, 4])
 def test_a_controller_that_somebody_deletes_and_finalizers_keep(number):
     world = World()

@@ -126,6 +126,15 @@ def test_a_rollback_that_fails_too_says_both():
     assert error.next_command.endswith("state=rolled_back'")
 
 
+def test_a_rollback_that_fails_is_not_rolled_back_itself():
+    cluster = troubled(old(1, 3), new(2, 0))
+    cluster.happens = lambda: None
+
+    error = cluster.refusal(dataclasses.replace(BACK, rolls_back=True, progress_deadline=20))
+
+    assert "rolled back" not in error.what and cluster.clock.now < 1000 + 2 * 20
+
+
 def test_a_handover_is_not_rolled_back():
     cluster = troubled(rc(replicas=1))
     cluster.happens = lambda: cluster.cluster.settle() if not (cluster.cluster.controllers()["foo"].takeover) else None

@@ -15,7 +15,9 @@ import random
 import subprocess
 import sys
 import threading
+import time
 import types
+from pathlib import Path
 
 import pytest
 
@@ -357,6 +359,25 @@ def test_a_lease_that_can_never_be_taken_is_an_error(server):
 
     with pytest.raises(RolloutError, match=r"could not acquire the Lease .*: other tasks kept getting it first"):
         Client(server).lease.take()
+
+
+def test_a_lease_that_other_tasks_keep_getting_is_waited_for_as_long_as_the_task_may(server):
+    server.put_lease = lambda it: None
+    client = Client(server, lock_timeout=20)
+
+    with pytest.raises(RolloutError, match=r"could not acquire the Lease"):
+        client.lease.take()
+
+    assert client.slept > 20 + 2 * lease.DURATION - lease.LOOK_AGAIN
+
+
+def test_a_process_that_nobody_has_waited_for_yet_has_ended():
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        stat = Path(f"/proc/{process.pid}/stat")
+        while stat.read_text().rpartition(") ")[2][0] != "Z":
+            time.sleep(0.01)
+
+        assert lease._started(str(process.pid)) == ""
 
 
 def test_a_signal_ends_the_wait(server):

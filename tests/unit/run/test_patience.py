@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 
@@ -13,6 +14,7 @@ from builders import BACK, SUCCESSOR, UPDATE, new, old, rc, template
 from clusters import Cluster, FakeClock, fails, troubled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
@@ -20,7 +22,14 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import GLANCES, MANY, REFUSED_LIMIT, Patience
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import (
+    GLANCES,
+    MANY,
+    REFUSED_LIMIT,
+    SAME_STEP_LIMIT,
+    Patience,
+    failure,
+)
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 
@@ -241,6 +250,8 @@ def test_a_step_that_is_undone_again_and_again_is_given_up():
     error = cluster.refusal()
 
     assert re.fullmatch(r"somebody else keeps undoing this step \(scale \S+: \d -> \d replicas\): it was taken 5 times", error.what)
+    sizes = collections.Counter((write.name, write.operations[-1]["value"]) for _at, write in cluster.writes)
+    assert max(sizes.values()) == SAME_STEP_LIMIT == 5
     assert error.next_command == f"find out who changes it (an autoscaler?), then:\n{ROLL} 'name=foo image=myimage:v2'"
 
 
@@ -279,6 +290,14 @@ def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_no_more_of
     (cause,) = error.causes
     assert cause["is_fatal"] and cause["suggestion"] == "see why node n refuses it:\nkubectl describe node n"
     assert cluster.clock.now < 1005 and cluster.rejected < 12
+
+
+@pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])
+def test_one_endless_cause_makes_a_failure_endless(kinds):
+    causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
+
+    assert failure(UPDATE, Alone(), "what", "how far", causes).is_endless
+    assert not failure(UPDATE, Alone(), "what", "how far", [causes[kinds.index("crash")]]).is_endless
 
 
 def test_pods_that_were_rejected_before_are_no_reason_to_fail():

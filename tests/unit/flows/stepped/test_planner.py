@@ -614,6 +614,14 @@ def test_beginning_anew_forgets_the_partner_that_is_gone_and_keeps_the_size_of_t
     assert annotations(items) == its_own
 
 
+def test_beginning_anew_takes_the_size_that_somebody_has_raised_since():
+    its_next_is_gone = old(5, desired=3, marks={marks.PARTNER_UID: None})
+
+    items = apply(decide(UPDATE, its_next_is_gone), its_next_is_gone)
+
+    assert annotations(items)[marks.ORIGINAL] == "5"
+
+
 def test_next_has_foo_s_metadata_without_what_is_only_foo_s():
     primary = old(2, desired=2, marks={
         marks.PARTNER_UID: None, marks.LAST_ROLLOUT: record("updated"), "note": "kept",

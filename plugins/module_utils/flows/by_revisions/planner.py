@@ -107,7 +107,9 @@ class Turn:
             # | yes | any | to_revision | its template, the previous pace; nobody goes back to what it was in the middle of |
             # | yes | rolling back | it is the update that is rolled back | the same the other way round |
             is_turned = record.is_back and (record.request == request.fingerprint or record.before == images_of(wanted))
-            if request.revision is not None or is_turned:
+            # | yes | rolling back | all pods have the template of before, available or not | update: nothing is left to undo |
+            is_undone = record.is_back and primary.updated >= primary.replicas == primary.current
+            if request.revision is not None or is_turned or is_undone:
                 return self._begin(wanted, Rollout.UPDATING)
             # | yes | any | the template is not the wanted one | error: another update is in progress, to which image |
             raise _another_update(request, seen, primary, record)

@@ -89,6 +89,19 @@ def dies(it, node):
     it._pods["foo"] = tuple(pod for pod in it.pods("foo") if pod.node != node)
 
 
+def test_another_image_where_neither_that_of_before_nor_the_next_one_works():
+    it = cluster()
+    it.broken = frozenset({"myimage:v1", "myimage:v2"})
+    unready(it, *it._nodes["foo"])
+    it.settle()
+    go(UPDATE, it, until="update")
+    it.settle()
+    go(BACK, it, until="update")
+    it.settle()
+    assert isinstance(decide(BACK, it), Wait)
+    assert decide(asked(image="myimage:v3"), it).action == "update"
+
+
 def unready(it, *nodes):
     """The pods of these nodes stop being ready, and the status says so."""
     it._pods["foo"] = tuple(pod._replace(ready=pod.node not in nodes) for pod in it.pods("foo"))

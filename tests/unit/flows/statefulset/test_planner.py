@@ -288,6 +288,20 @@ def test_none_that_has_become_ready_is_deleted():
     assert versions(it) == ["v1"] * 4
 
 
+def test_another_image_where_neither_that_of_before_nor_the_next_one_works():
+    """Nothing is left to undo once all pods have the template of before: their state keeps no update from beginning."""
+    it = cluster()
+    it.broken = frozenset({"myimage:v1", "myimage:v2"})
+    it._pods["foo"] = tuple(pod._replace(ready=False) for pod in it.pods("foo"))
+    it.settle()
+    go(UPDATE, it, until="update")
+    it.settle()
+    go(BACK, it, until="update")
+    it.settle()
+    assert isinstance(decide(BACK, it), Wait)
+    assert decide(V3, it).action == "update"
+
+
 def test_an_update_deletes_no_pod():
     it = broken(cluster())
     go(UPDATE, it, until="update")

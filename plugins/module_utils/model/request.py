@@ -94,12 +94,6 @@ class Request:
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
-    def locked_kinds(self) -> tuple[Kind, ...]:
-        """The kinds of which the task changes the object of that name: a migration writes a Deployment too."""
-        migrates = self.state.migrates or self.kind.may_only_be_migrated
-        return (self.kind, Kind.DEPLOYMENT) if migrates else (self.kind,)
-
-    @property
     def kubectl(self) -> str:
         """What a command for the namespace begins with."""
         return shell.kubectl(self.connection, self.namespace)

@@ -33,6 +33,7 @@ from ..cluster.gateway import Gateway, ahead
 from ..model import fields, identity, marks
 from ..model.errors import RolloutError
 from ..model.fields import Json, told
+from ..model.kinds import Kind
 from ..model.request import Request
 
 #: Seconds after which a lease that was not renewed has ended, whatever its holder asks for.
@@ -175,7 +176,7 @@ class Lease:
         self.process = process or Process.mine(str(request.kind))
         self._gateway, self._request = gateway, request
         task = Task(gateway, request, elapsed, sleep, stop, say, self.process)
-        self._leases = [*(_Exclusive(task, identity.lease_name(kind, request.name), renew_after) for kind in request.locked_kinds),
+        self._leases = [*(_Exclusive(task, identity.lease_name(kind, request.name), renew_after) for kind in locked_kinds(request)),
                         _Shared(task, identity.lease_name_without_kind(request.name), max(renew_after, RENEW_SHARED_AFTER))]
 
     @property
@@ -383,7 +384,7 @@ class _Shared(_Exclusive):
         """Return the tasks for other kinds that may be at work; of this task's kinds, the other Leases have told that none is."""
         if not found.is_shared:
             return []
-        mine, kinds = self._task.process, set(map(str, self._request.locked_kinds))
+        mine, kinds = self._task.process, set(map(str, locked_kinds(self._request)))
         return [each for each in found.processes
                 if each.kind not in kinds and not (each.is_on_machine_of(mine) and each.has_ended())]
 
@@ -401,6 +402,12 @@ class _Shared(_Exclusive):
                 return
             stored = self._gateway.lease(self._name)
             held, found = stored or {}, Held.from_api(stored) if stored else None
+
+
+def locked_kinds(request: Request) -> tuple[Kind, ...]:
+    """Return the kinds of which the task changes the object of that name: a migration writes a Deployment too."""
+    migrates = request.state.migrates or request.kind.may_only_be_migrated
+    return (request.kind, Kind.DEPLOYMENT) if migrates else (request.kind,)
 
 
 def who() -> str:

@@ -56,7 +56,7 @@ class Surroundings:
 def warnings(request: Request, primary: Controller, wanted: Json, around: Surroundings) -> list[str]:
     """What will not work, or will lose requests, when the primary gets the wanted pod template (without the deployment label)."""
     update = _Update(request, primary, wanted, around)
-    checks = (_services, _template, _quotas, _nodes, _budgets, _autoscalers)
+    checks = (_services, _template, _quotas, _nodes, _moves, _budgets, _autoscalers)
     return [sentence for check in checks for sentence in check(update)]
 
 
@@ -182,6 +182,19 @@ def _nodes(update: _Update) -> t.Iterator[str]:
         number, what = max(found)
         yield (f"No node can run any of the new pods, even with nothing else on it: {told}. "
                f"{_OBSTACLES[number].advice.format(what, kubectl=update.request.kubectl_of_cluster)}")
+
+
+def _moves(update: _Update) -> t.Iterator[str]:
+    """Yield a warning of nodes that pods leave at once, whatever the strategy says (manage in pkg/controller/daemon)."""
+    if not update.request.kind.has_pods_by_node:
+        return
+    before, after = ({_name(node) for node in update.around.nodes or () if not (_tainted(node, made) or _unlabelled(node, made))}
+                     for made in (_as_made(update._replace(wanted=update.primary.template)), _as_made(update)))
+    if left := sorted(before - after):
+        named = f"{_and(left[:3])}{f' and {len(left) - 3} more' if len(left) > 3 else ''}"
+        yield (f"nodeSelector and tolerations of the new template exclude {len(left)} nodes that the present one takes ({named}): "
+               f"their pods end at once, whatever pause_at and max_unavailable say. To try the rest of the change first, update the "
+               f"template without this part")
 
 
 def _as_made(update: _Update) -> Json:

@@ -18,6 +18,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.explain.surroundi
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.budgets import desired_healthy
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.marks import DEPLOYMENT_LABEL
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
@@ -533,3 +534,16 @@ def test_no_mutilated_object_raises(data):
     assert all(isinstance(sentence, str) for sentence in told(item=FULL["item"], **around))
     for each in (around["wanted"], *around["budgets"]):
         assert isinstance(desired_healthy(each, 3), int)
+
+
+@pytest.mark.parametrize("kind, wanted, is_told", [
+    ("DaemonSet", {"nodeSelector": {"disk": "ssd"}}, True), ("DaemonSet", {}, False),
+    ("ReplicationController", {"nodeSelector": {"disk": "ssd"}}, False)])
+def test_nodes_that_the_pods_of_a_daemon_set_leave_at_once_are_told_before_the_first_change(kind, wanted, is_told):
+    nodes = [{**node(labels={"disk": disk}), "metadata": {"name": f"node-{number}", "labels": {"disk": disk}}}
+             for number, disk in enumerate(("ssd", "hdd", "hdd"))]
+    request = request_from({"name": "foo", "kind": kind, "image": "myimage:v2"})
+
+    sentences = told(request, wanted=template("myimage:v2", **wanted), nodes=nodes)
+
+    assert any("exclude 2 nodes that the present one takes (node-1 and node-2)" in each for each in sentences) is is_told

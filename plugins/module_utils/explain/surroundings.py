@@ -193,8 +193,8 @@ def _moves(update: _Update) -> t.Iterator[str]:
     if left := sorted(before - after):
         named = f"{_and(left[:3])}{f' and {len(left) - 3} more' if len(left) > 3 else ''}"
         yield (f"nodeSelector and tolerations of the new template exclude {len(left)} nodes that the present one takes ({named}): "
-               f"their pods end at once, whatever pause_at and max_unavailable say. To try the rest of the change first, update the "
-               f"template without this part")
+               f"their pods end at once, whatever pause_at and max_unavailable say. To try the rest of the change first, leave "
+               f"this part out")
 
 
 def _as_made(update: _Update) -> Json:

@@ -178,8 +178,7 @@ class _Run:
 
     def observe(self) -> Observed:
         memory = self.memory
-        memory.now, memory.seconds = self.clock.stamp(), self.clock.monotonic()
-        memory.server_time = self.gateway.server_time()
+        memory.now, memory.seconds, memory.server_time = self.clock.stamp(), self.clock.monotonic(), self.gateway.server_time()
         self.request = self.flow.resolved(self.request, self.gateway, memory)
         seen = self.flow.observe(self.request, self.gateway, memory)
         if self.start is None and (seen.primary or seen.successor):

@@ -196,7 +196,8 @@ def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes:
     error.why = as_lines(found)
     error.leaves_rollback_out = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK for cause in causes)
     if any(cause.kind == old_pods.HELD for cause in causes):
-        request = dataclasses.replace(request, pause_at=None)
+        options = {option: value for option, value in request.options.items() if option != "pause_at"}
+        request = dataclasses.replace(request, pause_at=None, options=options)
     error.next_command = next_commands(request, error, *([] if error.leaves_rollback_out else [State.ROLLED_BACK]))
     return error
 

@@ -15,11 +15,13 @@ from clusters import Cluster, FakeClock, fails, troubled
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import HELD
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import (
@@ -390,3 +392,12 @@ def test_at_the_end_pods_are_counted_that_an_old_status_does_not_miss(there, tol
     with pytest.raises(RolloutFailed) as caught:
         patience.wait(UPDATE, Standing(its, grows=its), Wait("foo"), 0)
     assert ("exceeded quota: small" in caught.value.why) is told
+
+
+def test_a_task_whose_pause_keeps_an_old_pod_is_repeated_without_the_pause():
+    request = request_from({"name": "foo", "kind": "StatefulSet", "image": "myimage:v2", "pause_at": "1", "failure_grace": 3})
+    cause = Cause(HELD, "ErrImagePull", "not found", "leave pause_at out", is_fatal=True, pod="foo-0")
+    error = failure(request, Alone(), "what", "how far", [cause])
+
+    assert error.next_command == f"leave pause_at out\nthen:\n{ROLL} 'name=foo kind=StatefulSet image=myimage:v2 failure_grace=3'"
+    assert error.leaves_rollback_out

@@ -75,6 +75,8 @@ SITES: dict[str, str] = {
     "flows/migration/planner.py::_leave": OPENSHIFT,
     "flows/migration/planner.py::_refuse_others": OPENSHIFT,
     "flows/migration/planner.py::_refuse_rollouts": OPENSHIFT,
+    "flows/migration/planner.py::_refuse_another_template": SHOWS,
+    "flows/migration/planner.py::_refuse_to_begin": EDITS,
     "flows/migration/planner.py::_take_over": "not pasted: needs the old manifest, applied in the middle of a migration",
     "flows/refusals.py::_without_finalizers": "test_a_deletion_that_a_finalizer_holds_up_ends",
     "flows/refusals.py::contested_before": FORGED + "each of its commands is one of way_back",

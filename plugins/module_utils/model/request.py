@@ -180,11 +180,7 @@ class Request:
             changes = commands.TEMPLATE_LEFT_OUT | changes | commands.of_images(changes["images"])
         revision = (PREVIOUS if self.is_previous else self.to_revision) if state is None else None
         keeps_all = state is None and (bool(revision) or not target.undoes)
-        by_state: Json = {
-            "state": None if target.changes_template else str(target),
-            "to_revision": revision,
-            "to_kind": str(Kind.DEPLOYMENT) if target.migrates else None,
-        }
+        by_state = _options_of(target, revision)
         has_kinds = is_fleet and "kinds" in self.options
         own: Json = {
             "name": None if is_fleet else self.name,
@@ -198,11 +194,9 @@ class Request:
             **commands.repeated(self.options, None if keeps_all else target, is_fleet), **own, **changes})
         is_whole = not target.changes_template or bool({"image", "images"} & options.keys())
         command = shell.ansible({**options, **self.connection}) if is_whole and not commands.NOT_TYPED & options.keys() else None
-        if state:
-            changes = {**{option: value for option, value in by_state.items() if value}, **changes}
-        if not is_fleet:
-            changes = {**commands.apart(self.options, self.name), **changes}
-        return command or otherwise or commands.in_words(changes)
+        told = {option: value for option, value in by_state.items() if value and state}
+        apart = {} if is_fleet else commands.apart(self.options, self.name)
+        return command or otherwise or commands.in_words({**apart, **told, **changes})
 
     @property
     def defined_selector(self) -> Json | None:
@@ -221,3 +215,12 @@ class Request:
                 f"the definition's selector {pairs(selector)} does not differ from the selector of {self.name} "
                 f"({pairs(primary_selector)}): give at least one of its keys a different value, or leave the selector out"
             )
+
+
+def _options_of(state: State, revision: str | int | None) -> Json:
+    """Return the options that a command for this state needs; None for one that it must not have."""
+    return {
+        "state": None if state.changes_template else str(state),
+        "to_revision": revision,
+        "to_kind": str(Kind.DEPLOYMENT) if state.migrates else None,
+    }

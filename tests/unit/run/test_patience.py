@@ -23,11 +23,13 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Wait
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Intervals
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import (
     GLANCES,
     MANY,
     REFUSED_LIMIT,
+    REJECTED_LIMIT,
     SAME_STEP_LIMIT,
     Patience,
     failure,
@@ -292,6 +294,14 @@ def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_no_more_of
     (cause,) = error.causes
     assert cause["is_fatal"] and cause["suggestion"] == "see why node n refuses it:\nkubectl describe node n"
     assert cluster.clock.now < 1005 and cluster.rejected < 12
+
+
+def test_where_more_pods_are_missing_more_may_be_rejected():
+    cluster = Rejecting(rc())
+
+    fails(cluster, failure_grace=100, max_surge=Size(3))
+
+    assert 6 + 3 * REJECTED_LIMIT <= cluster.rejected <= 6 + 3 * REJECTED_LIMIT + 3
 
 
 @pytest.mark.parametrize("kinds", [["refused-by-node", "crash"], ["crash", "refused-by-node"]])

@@ -479,3 +479,14 @@ def test_check_mode_lists_the_steps_of_a_soak_that_the_task_takes(request_, size
         return [step["to"] for step in result["steps"] if "watch" in str(step["to"])]
 
     assert soaks(planned) == soaks(done) and len(soaks(done)) == (0 if has_begun or not size else 1)
+
+
+def test_one_by_a_clock_that_is_a_little_ahead_counts():
+    cluster = Watched(rc())
+    cluster.killed(1, PAUSED)
+    ahead = rfc3339(cluster.clock.now + 4)
+    with_mark(cluster, json.dumps({**truth(cluster), "began": ahead, "passed": None}))
+
+    cluster.run(PAUSED)
+
+    assert ahead in cluster.cluster.items["foo"]["metadata"]["annotations"][marks.SOAK]

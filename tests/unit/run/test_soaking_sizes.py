@@ -21,6 +21,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import parse
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import seconds
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Observed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import Soak
@@ -138,6 +139,20 @@ def test_a_soak_that_ever_more_pods_begin_anew_ends(followed):
     with pytest.raises(RolloutFailed, match="more new pods keep coming"):
         for number in range(200):
             followed.look(number, pods(*map(str, range(number + 1))))
+
+    assert followed.clock.now - 1_000_000 > REQUEST.soak + REQUEST.progress_deadline
+
+
+@pytest.mark.parametrize("before", [300, 10], ids=["of an earlier task", "of this task"])
+def test_a_pod_that_comes_later_begins_it_anew(monkeypatch, before):
+    """Whatever counts up to then does not count for that pod."""
+    followed = Followed(monkeypatch, began=seconds(LONG_AGO) + 3600)
+    followed.look(2, pods("a", "b"), seconds=before)
+    followed.look(2, pods("a", "b"), seconds=250)
+    followed.look(3, pods("a", "b", "c"))
+
+    assert isinstance(followed.look(3, pods("a", "b", "c"), seconds=REQUEST.soak - 5), Watch)
+    assert followed.look(3, pods("a", "b", "c")) == "the end"
 
 
 def test_a_successor_that_somebody_has_scaled_up_may_be_scaled_back(followed):

@@ -167,7 +167,7 @@ DEEDS = {
         namespace.pods()[0]["metadata"]["name"], {"metadata": {"labels": {"app": "another"}}}, "pods"), 1, True),
     "foo deleted": (deletes_primary("Background"), 1, False),
     "foo deleted without its pods": (deletes_primary("Orphan"), 1, True),
-    "the ReplicaSet deleted": (deletes_replica_set, 1, False),
+    "the ReplicaSet deleted": (deletes_replica_set, 2, False),  # with all pods that this step hands over to it
     "foo scaled": (lambda namespace: namespace.patch("foo", {"spec": {"replicas": 3}}), 0, False),
 }
 

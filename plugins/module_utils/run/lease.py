@@ -42,6 +42,8 @@ DURATION = 15
 RENEW_AFTER = 2.0
 #: Seconds after which nothing is done any more before it is renewed: as much again is left for what has been begun before.
 AT_LATEST = DURATION / 2
+#: Seconds since its last renewal, by the API server's clock, after which a task that needs no Lease deletes it.
+ABANDONED = 4 * DURATION
 #: Seconds between two looks at somebody else's lease.
 LOOK_AGAIN = 0.5
 #: The same for the Lease that is shared with tasks for other kinds; a client of an earlier version sees two within DURATION.
@@ -215,6 +217,18 @@ class Lease:
 
     close = release
 
+    def clean_up(self) -> None:
+        """Delete the Leases of a task that died after its last write; a failure to do so is not worth an error.
+
+        For a task that has nothing to change, and so takes none. Of a holder elsewhere, only the time of its last renewal tells that it
+        has ended; a holder that is alive after all keeps its Lease by its next renewal.
+        """
+        if self._request.lock:
+            answers = [ahead(self._gateway, lease.clean_up) for lease in self._leases]
+            for answer in answers:
+                with contextlib.suppress(RolloutError):
+                    answer()
+
     def forget(self) -> None:
         """Note that this task is over; what it still holds, the next one of this process may take."""
         _AT_WORK.discard(self.process.task)
@@ -322,6 +336,17 @@ class _Exclusive:
         held, self._held = self._held, None
         if held is not None:
             self._let_go(held)
+
+    def clean_up(self) -> None:
+        """Delete it, if all its holders have ended. Raises RolloutError."""
+        stored = self._gateway.lease(self._name)
+        if stored and self._is_abandoned(Held.from_api(stored)):
+            self._gateway.drop_lease(stored)
+
+    def _is_abandoned(self, found: Held) -> bool:
+        renewed = _seconds(found.renewed)
+        is_old = renewed is not None and self._gateway.server_time() - renewed > ABANDONED
+        return is_old or self._has_certainly_ended(found)
 
     def _let_go(self, held: Json) -> None:
         self._gateway.drop_lease(held)

@@ -840,3 +840,43 @@ def test_no_order_of_requests_lets_two_tasks_work_at_once(seeds):
         assert all(it.works or it.error or it.dies_at for it in racers)
         worked[sum(bool(it.works) for it in racers)] += 1
     assert worked[1] and worked[2] and worked[3]
+
+
+def test_a_task_with_nothing_to_change_deletes_the_leases_of_one_that_died_here(server):
+    Client(server, machine="here", process=Process("here", "1", "0", "1.ReplicationController")).lease.take()
+
+    Client(server, machine="here").lease.clean_up()
+
+    assert server.leases == {}
+
+
+@pytest.mark.parametrize("seconds, stays", [(0, True), (DURATION + 1, True), (lease.ABANDONED + 1, False)])
+def test_a_task_with_nothing_to_change_deletes_leases_that_were_not_renewed_for_long(server, seconds, stays):
+    Client(server, machine="elsewhere").lease.take()
+    server.now += seconds
+
+    Client(server, machine="here").lease.clean_up()
+
+    assert bool(server.leases) == stays
+
+
+def test_a_holder_whose_lease_was_taken_for_abandoned_has_it_again(server):
+    client = Client(server, machine="elsewhere")
+    client.lease.take()
+    for each in server.leases.values():
+        each["spec"]["renewTime"] = "1970-01-01T00:00:00.000000Z"  # anybody may have written that
+    Client(server, machine="here").lease.clean_up()
+    client.later(lease.RENEW_AFTER + lease.RENEW_SHARED_AFTER)
+
+    client.lease.keep()
+
+    assert set(server.leases) == {NAME, WITHOUT_KIND} and not client.lease.is_lost
+
+
+def test_without_a_lock_a_task_with_nothing_to_change_leaves_leases_alone(server):
+    Client(server, machine="elsewhere").lease.take()
+    server.now += lease.ABANDONED + 1
+
+    Client(server, machine="here", lock=False).lease.clean_up()
+
+    assert server.leases

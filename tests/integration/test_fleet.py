@@ -24,6 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, lease
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.driver import Clock
 
 NAMES = [f"foo-{number}" for number in range(8)]
@@ -121,7 +122,7 @@ def test_two_kinds_of_one_name_do_not_steal_each_other_s_lease(namespace):
     def begin_earlier_version(gateway):
         """Take the Lease that has no kind in its name, as a task on another machine does that knows no other."""
         request = Request("shop", namespace.name)
-        elsewhere = lease.Process.mine()._replace(machine="elsewhere")
+        elsewhere = Process.mine()._replace(machine="elsewhere")
         task = lease.Task(gateway, request, time.monotonic, time.sleep, lambda: "", said.append, elsewhere)
         time.sleep(1)
         try:

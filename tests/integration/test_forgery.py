@@ -38,7 +38,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors impo
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process, _started
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
 
 Json = dict[str, t.Any]
 
@@ -466,7 +466,7 @@ MINE = Process.mine()
 #: Leases that nobody holds any more, or never did.
 HELD = {
     "for 68 years": ({"leaseDurationSeconds": 2**31 - 1}, ""),
-    "by process 1": ({}, f"{MINE.machine}/1/{_started('1')}/0123abcd"),
+    "by process 1": ({}, f"{MINE.machine}/1/{started_at('1')}/0123abcd"),
     "by a process that is none": ({}, f"{MINE.machine}/\x00/1/0123abcd"),
     "by a path": ({}, f"{MINE.machine}/../../etc/1/0123abcd"),
     "by a number": ({}, f"{MINE.machine}/{'9' * 5000}/1/0123abcd"),

@@ -24,7 +24,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model import mark
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity import lease_name, lease_name_without_kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
 
 REPLICAS = 4
 NAME = lease_name("ReplicationController", "foo")
@@ -53,7 +53,7 @@ import json, sys, kubernetes.client.rest
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease as lease_room
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process, started_at
 print("ready", flush=True)
 input()
 try:
@@ -201,7 +201,7 @@ def finish(namespace):
 def test_a_lease_that_somebody_has_written_locks_nobody_out(namespace, name):
     """It asks for 68 years, in the name of a process that lives as long as this machine, with all numbers as high as they go."""
     namespace.make_primary(2)
-    process = Process.mine()._replace(pid="1", started=lease_room._started("1"), task="x")
+    process = Process.mine()._replace(pid="1", started=started_at("1"), task="x")
     metadata = {"name": name, "annotations": {marks.HOLDER: str(process)}, "finalizers": ["example.com/never"]}
     namespace._call("POST", f"/apis/coordination.k8s.io/v1/namespaces/{namespace.name}/leases", {
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata,

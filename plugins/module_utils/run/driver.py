@@ -71,6 +71,8 @@ def run(
         raise error from surprise
     else:
         it.end()
+        if not it.memory.has_begun:
+            it.lease.clean_up()
         return result
     finally:
         it.lease.forget()
@@ -132,8 +134,6 @@ class _Run:
                     decision = None  # if somebody is at work on it, that is what to tell
                 self.is_watching = isinstance(decision, Watch)
                 if isinstance(decision, Done):
-                    if not (self.memory.has_begun or only_look):
-                        self.lease.clean_up()
                     return self.result(seen, "" if self.chronicle.steps else decision.message)
                 if only_look:
                     return None

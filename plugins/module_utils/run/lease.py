@@ -24,10 +24,8 @@ import datetime
 import functools
 import getpass
 import os
-import pathlib
 import socket
 import typing as t
-import uuid
 
 from ..cluster.gateway import Gateway, ahead
 from ..model import fields, identity, marks
@@ -35,6 +33,7 @@ from ..model.errors import RolloutError
 from ..model.fields import Json, told
 from ..model.kinds import Kind
 from ..model.request import Request
+from .process import AT_WORK, Process
 
 #: Seconds after which a lease that was not renewed has ended, whatever its holder asks for.
 DURATION = 15
@@ -54,66 +53,6 @@ MOST_WRITERS = 10
 MOST_TEXT = 1500
 #: How often a Lease may change its holder, for the API; it takes none with a higher number.
 MOST_TRANSITIONS = 2**31 - 1
-
-
-class Process(t.NamedTuple):
-    """One task's process, distinguished from every other process that ever was."""
-
-    #: Which processes have the same numbering: boot and pid namespace; "" where that cannot be told.
-    machine: str
-    pid: str
-    #: When the process has started, in the system's own ticks.
-    started: str
-    #: A random number and, since Leases are named by kind, the kind of the controller.
-    task: str
-
-    @classmethod
-    def mine(cls, kind: str = "") -> Process:
-        """Return the process of a new task of this Python process."""
-        try:
-            boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-            machine = f"{boot}.{os.stat('/proc/self/ns/pid').st_ino}"
-        except OSError:
-            machine = ""
-        pid = str(os.getpid())
-        return cls(machine, pid, _started(pid) or "", uuid.uuid4().hex[:8] + (f".{kind}" if kind else ""))
-
-    @classmethod
-    def from_text(cls, text: str) -> Process | None:
-        """None where somebody has written something else."""
-        parts = text.split("/")
-        is_one = len(parts) == 4 and len(text) <= 200 and text.isascii() and parts[1].isdigit() and 0 < int(parts[1]) <= 2**22
-        return cls(*parts) if is_one else None
-
-    def __str__(self) -> str:
-        return "/".join(self)
-
-    @property
-    def kind(self) -> str:
-        """The kind of the controller that the task works on; "" of a version whose Leases are not named by kind."""
-        return self.task.partition(".")[2]
-
-    def is_on_machine_of(self, other: Process) -> bool:
-        return bool(self.machine) and self.machine == other.machine
-
-    def has_ended(self) -> bool:
-        """Whether that is certain; to be asked of a process on this machine.
-
-        Of its own tasks, this process knows which are at work. Others may be hidden in /proc, but not from a signal.
-        """
-        if self.pid == str(os.getpid()):
-            return self.task not in _AT_WORK
-        try:
-            os.kill(int(self.pid), 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass  # it is there, and another user's
-        return _started(self.pid) not in (None, self.started)
-
-
-#: The tasks of this process that hold a Lease, or try to: each controller of a fleet is a task of its own.
-_AT_WORK: set[str] = set()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +131,7 @@ class Lease:
         On the same machine that is known at once; elsewhere it shows by the next renewal. Raises RolloutError that names the
         holder.
         """
-        _AT_WORK.add(self.process.task)
+        AT_WORK.add(self.process.task)
         for lease in self._leases[1:]:
             lease.take_meanwhile()
         for lease in self._leases:
@@ -220,8 +159,8 @@ class Lease:
     def clean_up(self) -> None:
         """Delete the Leases of a task that died after its last write; a failure to do so is not worth an error.
 
-        For a task that has nothing to change, and so takes none. Of a holder elsewhere, only the time of its last renewal tells that it
-        has ended; a holder that is alive after all keeps its Lease by its next renewal.
+        For a task that has nothing to change, and so takes none. Of a holder elsewhere, only the time of
+        its last renewal tells that it has ended; one that is alive after all renews its Lease again.
         """
         if self._request.lock:
             answers = [ahead(self._gateway, lease.clean_up) for lease in self._leases]
@@ -231,7 +170,7 @@ class Lease:
 
     def forget(self) -> None:
         """Note that this task is over; what it still holds, the next one of this process may take."""
-        _AT_WORK.discard(self.process.task)
+        AT_WORK.discard(self.process.task)
 
 
 class _Exclusive:
@@ -442,16 +381,6 @@ def who() -> str:
     except (KeyError, OSError):  # a container whose user has no name
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
-
-
-def _started(pid: str) -> str | None:
-    """When a process has started; None if there is none, or it is hidden; "" if it has ended and only its number is left."""
-    try:
-        # The name in parentheses may have spaces; field 3 is the state, field 22 the start (proc(5)).
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return None
-    return "" if stat[0] in "ZX" else stat[19]
 
 
 def _micro_time(seconds: float) -> str:

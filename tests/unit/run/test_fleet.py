@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import Process
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 
 ORDER = "example.com/order"
 

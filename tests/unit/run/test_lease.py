@@ -31,7 +31,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.identity im
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind, State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import lease
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import DURATION, Lease, Process
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import process as processes_of_tasks
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.lease import DURATION, Lease
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import AT_WORK, Process, started_at
 
 NAME = "baton-kubernetes.replicationcontroller.foo"
 #: The Lease of versions that have left out the kind.
@@ -232,7 +234,7 @@ def test_on_the_same_machine_a_holder_that_lives_is_refused_at_once(server, monk
 def test_on_the_same_machine_a_holder_that_was_killed_is_followed_at_once(server):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         its = Process.mine("ReplicationController")._replace(machine="here", pid=str(process.pid),
-                                                             started=lease._started(str(process.pid)))
+                                                             started=started_at(str(process.pid)))
         Client(server, process=its).lease.take()
         with pytest.raises(RolloutError, match="another task is already working on it"):
             Client(server, machine="here").lease.take()
@@ -250,7 +252,7 @@ def test_a_process_number_that_is_used_again_is_another_process():
 
     assert Process.from_text(str(mine)) == mine and mine.pid in str(mine)
     assert mine._replace(pid="1", started="another time").has_ended()
-    assert not mine._replace(pid="1", started=lease._started("1")).has_ended()
+    assert not mine._replace(pid="1", started=started_at("1")).has_ended()
 
 
 @pytest.mark.parametrize("answer, has_ended", [(None, False), (PermissionError, False), (ProcessLookupError, True)])
@@ -264,7 +266,7 @@ def test_a_process_that_proc_does_not_show_has_ended_only_if_the_kernel_says_so(
             raise answer
 
     monkeypatch.setattr(os, "kill", kill)
-    monkeypatch.setattr(lease, "_started", lambda pid: None)
+    monkeypatch.setattr(processes_of_tasks, "started_at", lambda pid: None)
 
     assert Process.mine()._replace(pid="7").has_ended() is has_ended
     assert asked == [(7, 0)]
@@ -281,7 +283,7 @@ def test_what_no_task_has_written_is_no_process(text):
 
 def a_living_process_of_this_machine():
     """As anybody may name it who has seen one Lease of this machine."""
-    return str(Process.mine()._replace(machine="here", pid="1", started=lease._started("1"), task="x"))
+    return str(Process.mine()._replace(machine="here", pid="1", started=started_at("1"), task="x"))
 
 
 FORGED = {
@@ -377,7 +379,7 @@ def test_a_process_that_nobody_has_waited_for_yet_has_ended():
         while stat.read_text().rpartition(") ")[2][0] != "Z":
             time.sleep(0.01)
 
-        assert lease._started(str(process.pid)) == ""
+        assert started_at(str(process.pid)) == ""
 
 
 def test_a_signal_ends_the_wait(server):
@@ -681,7 +683,7 @@ def test_a_lease_that_somebody_else_has_written_is_not_told_as_a_take_over(serve
 
 #: Who may stand in a Lease, and whether the next task of another process follows at once, after DURATION, or not at all while that
 #: one renews it.
-ENDED, LIVES = {"pid": "1", "started": "0"}, {"pid": "1", "started": lease._started("1")}
+ENDED, LIVES = {"pid": "1", "started": "0"}, {"pid": "1", "started": started_at("1")}
 WHO = {
     "nobody": (None, "at once"),
     "a process here that has ended": (dict(machine="here", **ENDED), "at once"),
@@ -708,7 +710,7 @@ def test_the_state_space_of_a_lease(server, is_own, who, share):
     if holder is not None:
         fields = {key: value for key, value in holder.items() if key in ("machine", "pid", "started")}
         processes = [Process.mine(kind)._replace(**fields) for kind in kinds]
-        lease._AT_WORK.update(each.task for each in processes if holder.get("is_at_work"))
+        AT_WORK.update(each.task for each in processes if holder.get("is_at_work"))
         server.put_lease({"metadata": {"name": name, "annotations": {marks.HOLDER: " ".join(map(str, processes))}},
                           "spec": {"holderIdentity": "jane", "renewTime": "1970-01-12T13:46:40.000000Z"}})
     if not is_own and share != "an earlier version":

@@ -24,8 +24,8 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet, lease
-from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.driver import Clock
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.process import Process
 
 NAMES = [f"foo-{number}" for number in range(8)]
 

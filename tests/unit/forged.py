@@ -125,6 +125,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     marks.MIGRATION: (*map(UID.format, NAMES), *HOSTILE),
     marks.HASH_LABEL: HOSTILE,
     marks.POD_REVISION: HOSTILE,
+    marks.POD_GENERATION: HOSTILE,
+    marks.TEMPLATE_GENERATION: ("0", "2", "7", str(2**63 - 1)),  # the API server stores a number and nothing else
     marks.SERVER_HISTORY: HOSTILE,
     marks.REVISION: HOSTILE,
     marks.FORMER_REVISIONS: ("1,2,3", "1," * LONG, "1,x", *HOSTILE),

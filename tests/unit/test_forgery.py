@@ -76,7 +76,7 @@ READERS = [name for path in sorted(ROOMS.rglob("*.py")) if (name := str(path.rel
 NOT_OTHERS = {"op", "path", "value", "items", "resourceRules", "incomplete", "kind", "apiVersion", "container", "previous", "limit",
               "generateName", "resourceVersion", "generation", "metadata", "spec", "status", "annotations", "labels", "namespace",
               "kubectl", "causes", "details", "continue", "object", "horizontalpodautoscalers", "pods",
-              "gitVersion", "columnDefinitions", "rows", "cells"}
+              "gitVersion", "columnDefinitions", "rows", "cells", "images"}
 #: Functions of model/fields that read a field, by whatever name they are imported.
 _READING = {"mapping", "values", "objects", "text", "number", "get", "_map", "_list", "_text", "_number"}
 

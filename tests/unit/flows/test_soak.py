@@ -88,12 +88,14 @@ def steps(world, **params):
 def test_check_mode_tells_that_they_would_be_watched_before_the_pause_and_before_the_end(kind):
     world = World(kind)
 
-    to_pause, to_end = steps(world, pause_at="1", soak="1m"), steps(world, soak="1m")
+    to_pause, to_end = steps(world, pause_at="1", soak="1m"), steps(World(kind), soak="1m")
+    from_pause = steps(world, soak="1m")
 
     (at,) = (number for number, step in enumerate(to_pause) if step == "annotate watching 1 new pod for 60 s")
     assert "paused at 1" in to_pause[at + 1] and at + 2 == len(to_pause)
     (at,) = (number for number, step in enumerate(to_end) if step == f"annotate watching {SIZE} new pods for 60 s")
     assert at + 1 < len(to_end) and not any(each.startswith(("scale", "update", "pace")) for each in to_end[at:])
+    assert not any("watching" in each for each in from_pause)  # the annotation of the pause is there already
     assert all(marks.SOAK not in json.dumps(item) for item in world.each().values())
 
 

@@ -25,17 +25,21 @@ sys.path[:0] = [str(ROOT / each) for each in (".venv/collections", "tests/cluste
 
 import embedded  # noqa: E402
 import hypothesis  # noqa: E402
-from history import Ended, History, Json  # noqa: E402
+from fleets import Fleets, FleetWorld  # noqa: E402
+from history import KINDS, Ended, History, Json  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
 from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import begin  # noqa: E402
 
 #: Histories of one seed, and deeds of one history.
-HISTORIES, DEEDS = 6, 7
+HISTORIES, DEEDS = 6, 5
+#: What is told apart from the kinds: histories of several controllers; and of how many seeds one makes these, if not all.
+FLEET, EVERY = "Fleet", 4
 CLUSTER = embedded.of_this_checkout("histories")
 #: What other hands do to a world.
-HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale", "restart_controller_manager")
+HANDS = ("scale", "delete_pod", "edit", "unmark", "apply", "budget", "autoscale", "restart_controller_manager", "set_own",
+         "recreate", "hold", "type")
 DOCUMENT = ROOT / "docs" / "faults.md"
 #: The table that has a row of each run that was recorded ends before this heading.
 NEXT_HEADING = "\n## What this shows about kubectl"
@@ -55,18 +59,26 @@ class Counting:
         return getattr(self._world, name)
 
 
-def play(world: t.Callable[[], t.Any], seed: int, histories: int) -> tuple[int, Done, str]:
+def play(world: t.Callable[[], t.Any], seed: int, histories: int, of_kinds: t.Sequence[str] = KINDS,
+         machine: type[History] | type[Fleets] = History) -> tuple[int, Done, str]:
     """Make the histories of a seed: the seed, how many there were and what was done in them, and how one has failed."""
     done: Done = collections.Counter()
 
-    class Counted(History):
+    class Counted(machine):  # type: ignore[misc, valid-type]
+        kinds = tuple(kind for kind in of_kinds if kind != FLEET)
+
         def __init__(self) -> None:
             super().__init__()
             self.world = Counting(world(), done)
 
         def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
-            ended = super()._run(params, death, hurry)
-            done[f"{params.get('state', 'updated')}, {ended.how}"] += 1
+            return self._counted(params, super()._run(params, death, hurry))
+
+        def _roll(self, params: Json, death: tuple[int, bool] | None, is_loaded: bool = False) -> Ended:
+            return self._counted(params, super()._roll(params, death, is_loaded), "fleet ")
+
+        def _counted(self, params: Json, ended: Ended, of: str = "") -> Ended:
+            done[f"{of}{params.get('state', 'updated')}, {ended.how}"] += 1
             return ended
 
         def teardown(self) -> None:
@@ -86,9 +98,11 @@ def play(world: t.Callable[[], t.Any], seed: int, histories: int) -> tuple[int, 
     return seed, done, ""
 
 
-def play_really(seed: int) -> tuple[int, Done, str]:
+def play_really(seed: int, kinds: t.Sequence[str]) -> tuple[int, Done, str]:
     """The same on the real cluster; in a process of its own."""
-    return play(lambda: RealWorld(CLUSTER, f"history-{seed}"), seed, HISTORIES)
+    is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % EVERY == 0)
+    machine, world = (Fleets, FleetWorld) if is_fleet else (History, RealWorld)
+    return play(lambda: world(CLUSTER, f"history-{seed}"), seed, HISTORIES, kinds, machine)
 
 
 def main() -> int:
@@ -96,6 +110,8 @@ def main() -> int:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="1-8", metavar="A-B", help="which seeds (default: 1-8)")
     parser.add_argument("--workers", type=int, default=4, metavar="N", help="seeds played at the same time (default: 4)")
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, FLEET], default=[*KINDS, FLEET], metavar="KIND",
+                        help=f"of these kinds, or of several controllers at once ({FLEET}) (default: all)")
     parser.add_argument("--simulated", type=int, metavar="N", help="in the simulated cluster instead, N histories for each seed")
     parser.add_argument("--record", action="store_true", help=f"add a row to {DOCUMENT.relative_to(ROOT)}")
     options = parser.parse_args()
@@ -104,10 +120,11 @@ def main() -> int:
     seeds, began = range(int(first), int(last or first) + 1), time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(options.workers) as pool:
         if options.simulated:
-            done, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated) for seed in seeds)
+            done, failed = gather(pool.submit(play, SimulatedWorld, seed, options.simulated,
+                                              [kind for kind in options.kinds if kind != FLEET]) for seed in seeds)
         else:
             with embedded.up(CLUSTER):
-                done, failed = gather(pool.submit(play_really, seed) for seed in seeds)
+                done, failed = gather(pool.submit(play_really, seed, options.kinds) for seed in seeds)
     minutes = (time.monotonic() - began) / 60
     print("\n".join(f"{count:6} {each}" for each, count in sorted(done.items())))
     print(f"{done['histories']} histories of {len(seeds)} seeds in {minutes:.1f} minutes; failed: {', '.join(failed) or 'none'}")

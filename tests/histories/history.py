@@ -15,6 +15,7 @@ import dataclasses
 import re
 import typing as t
 
+import typed_commands
 from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -25,6 +26,34 @@ KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "Da
 #: Those whose pods the server's own controller replaces as soon as somebody changes the template.
 STEPPED_BY_SERVER = ("Deployment", "StatefulSet", "DaemonSet")
 IMAGES = st.integers(1, 4).map("myimage:v{}".format)
+#: An image of which no pod ever becomes ready, as every kubelet says at once (tests/cluster/stages.yaml).
+BROKEN = "myimage:v9-noconfig"
+#: Options of a task that does not wait long for what never comes.
+IMPATIENT = {"failure_grace": 1, "progress_deadline": 10}
+#: Fields that are the user's own, which an update restores at its end.
+OWN_FIELDS = ("strategy", "updateStrategy", "revisionHistoryLimit", "progressDeadlineSeconds", "paused", "podManagementPolicy")
+
+
+def _rolling(**numbers: t.Any) -> Json:
+    return {"type": "RollingUpdate", "rollingUpdate": numbers}
+
+
+#: What users have in the spec of a controller. One of these is chosen by its number, modulo how many there are.
+OWN: dict[str, tuple[Json, ...]] = {
+    "Deployment": (
+        {}, {"revisionHistoryLimit": 0}, {"strategy": _rolling(maxSurge=1, maxUnavailable=0)},
+        {"strategy": _rolling(maxSurge=0, maxUnavailable="50%"), "revisionHistoryLimit": 0},
+        {"strategy": _rolling(maxSurge="50%", maxUnavailable=1), "progressDeadlineSeconds": 120}),
+    "StatefulSet": (
+        {}, {"revisionHistoryLimit": 0}, {"updateStrategy": {"type": "OnDelete"}},
+        {"updateStrategy": _rolling(partition=1)}, {"podManagementPolicy": "Parallel"},
+        {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0}),
+    "DaemonSet": (
+        {}, {"revisionHistoryLimit": 0}, {"updateStrategy": {"type": "OnDelete"}},
+        {"updateStrategy": _rolling(maxSurge=1, maxUnavailable=0)}, {"updateStrategy": _rolling(maxSurge=0, maxUnavailable="50%")},
+        {"updateStrategy": {"type": "OnDelete"}, "revisionHistoryLimit": 0},
+        {"updateStrategy": _rolling(maxSurge="50%", maxUnavailable=0), "revisionHistoryLimit": 0}),
+}
 #: Options that change the way, and never the goal.
 WAYS = st.fixed_dictionaries({}, optional={
     "max_surge": st.sampled_from([1, 2, "50%"]), "max_unavailable": st.sampled_from([0, 1, "34%"]),
@@ -58,11 +87,20 @@ class World(t.Protocol):
     def close(self) -> None:
         """It is not needed any more."""
 
-    def create(self, kind: str, replicas: int) -> None:
-        """The controller foo with that many pods, all available."""
+    #: Seconds by which the clock of the client is ahead.
+    clock_ahead: float
+    #: Whether pods take their time to end.
+    ends_slowly: bool
 
-    def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
-        """Run the module. It fails a test where fewer pods than the floor were ready, or one was without a controller."""
+    def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
+        """Create the controller foo with that many pods, all available unless their image is broken, and the fields in its spec."""
+
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int, ceiling: int | None) -> Ended:
+        """Run the module.
+
+        Fails where fewer pods than the floor were ready, more than the ceiling existed that were not terminating, or one was
+        without a controller.
+        """
 
     def check(self, params: Json) -> Ended:
         """The same in check mode."""
@@ -90,6 +128,18 @@ class World(t.Protocol):
     def unmark(self, kind: str, name: str) -> None:
         """Somebody removes every annotation."""
 
+    def set_own(self, kind: str, name: str, spec: Json) -> None:
+        """Change fields in the spec of a controller, as their user."""
+
+    def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
+        """Delete a controller without its pods, and create it again, without annotations."""
+
+    def hold(self, kind: str, name: str) -> None:
+        """Give a controller a finalizer, which is removed a while after somebody has deleted the controller."""
+
+    def type(self, words: list[str]) -> None:
+        """Type a command of kubectl that changes something."""
+
     def apply(self, kind: str, replicas: int) -> None:
         """Somebody applies foo's first manifest by force, with that size, if it has one; it may be refused."""
 
@@ -115,9 +165,27 @@ class History(RuleBasedStateMachine):
     #: Whether it has ended in the middle.
     has_failed = True
 
-    @initialize(kind=st.sampled_from(KINDS), replicas=st.integers(1, 4))
-    def begin(self, kind: str, replicas: int) -> None:
+    #: Kinds of which there are histories.
+    kinds: t.Sequence[str] = KINDS
+
+    @initialize(data=st.data(), replicas=st.integers(1, 4), own=st.integers(0, 9), is_broken=st.sampled_from([False] * 5 + [True]),
+                pastes=st.sampled_from([None, 0, 1, -1]), clock_ahead=st.sampled_from([0, 0, 100, -100]),
+                ends_slowly=st.sampled_from([False] * 4 + [True]))
+    def begin(self, data: st.DataObject, replicas: int, own: int, is_broken: bool, pastes: int | None, clock_ahead: float,
+              ends_slowly: bool) -> None:
+        kind = data.draw(st.sampled_from(self.kinds))
         self.kind, self.name, self.first_kind = kind, "foo", kind
+        #: Which of the commands of an error is pasted, or none.
+        self.pastes = pastes
+        #: Whether a finalizer has been given to it.
+        self.is_held = False
+        #: Whether somebody has deleted it without its pods and created it again.
+        self.is_recreated = False
+        #: Whether there are, or were, pods that never become ready.
+        self.has_broken = False
+        #: Whether a task that set other numbers than the user's own was killed, so that they may be lost.
+        self.is_own_lost = False
+        self.world.clock_ahead, self.world.ends_slowly = clock_ahead, ends_slowly
         #: What a PodDisruptionBudget says, where there is one.
         self.budget: Json | None = None
         #: The sizes that may be right; several where somebody has scaled in the middle of an update.
@@ -129,40 +197,49 @@ class History(RuleBasedStateMachine):
         self.scaler: Json | None = None
         self.is_migrating = self.has_given_up = self.is_unmarked = self.is_applied = self.is_contradicted = False
         self.has_failed = False
-        self.world.create(kind, replicas)
+        wishes = OWN.get(kind, ({},))
+        is_broken = is_broken and self._can_be_broken
+        self.world.create(kind, replicas, BROKEN if is_broken else "myimage:v1", wishes[own % len(wishes)])
+        self.own, self.has_broken, self.was_broken, self.never_worked = self._own_now(), is_broken, is_broken, is_broken
 
     # Tasks
 
     @rule(image=IMAGES, way=WAYS, halt=HALTS, death=DEATHS, hurry=st.booleans())
     def update(self, image: str, way: Json, halt: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
-        self._run({"image": image, **self._possible(way), **halt}, death, hurry)
+        self._do({"image": image, **self._possible(way), **halt}, death, hurry)
+
+    @precondition(lambda self: self._can_be_broken and not self.never_worked)
+    @rule(way=WAYS, halt=HALTS, death=DEATHS, on_failure=st.sampled_from(["stop", "rollback"]))
+    def update_to_what_never_works(self, way: Json, halt: Json, death: tuple[int, bool] | None, on_failure: str) -> None:
+        self._do({"image": BROKEN, "on_failure": on_failure, **IMPATIENT, **self._possible(way), **halt}, death)
 
     @precondition(lambda self: self.kind not in STEPPED_BY_SERVER and not self.is_migrating)
     @rule(image=IMAGES, name=st.sampled_from(["two", "three"]), death=DEATHS)
     def update_to_another_name(self, image: str, name: str, death: tuple[int, bool] | None) -> None:
-        self._run({"image": image, "next_name": name}, death)
+        self._do({"image": image, "next_name": name}, death)
 
     @rule(way=WAYS, death=DEATHS, hurry=st.booleans())
     def roll_back(self, way: Json, death: tuple[int, bool] | None, hurry: bool) -> None:
-        self._run({"state": "rolled_back", **self._new_name(), **self._possible(way)}, death, hurry)
+        self._do({"state": "rolled_back", **self._new_name(), **self._possible(way)}, death, hurry)
 
-    @rule(revision=st.integers(1, 3), death=DEATHS)
-    def back_to_a_revision(self, revision: int, death: tuple[int, bool] | None) -> None:
-        self._run({"state": "rolled_back", "to_revision": revision}, death)
+    @rule(revision=st.sampled_from([1, 2, 3, "previous"]), death=DEATHS)
+    def back_to_a_revision(self, revision: int | str, death: tuple[int, bool] | None) -> None:
+        self._do({"state": "rolled_back", "to_revision": revision}, death)
 
+    @precondition(lambda self: not self.never_worked)
     @rule(death=DEATHS)
     def restart(self, death: tuple[int, bool] | None) -> None:
-        self._run({"state": "restarted"}, death)
+        self._do({"state": "restarted"}, death)
 
     @precondition(lambda self: self.kind == "ReplicationController" and self.world.is_whole)
     @rule(death=DEATHS)
     def migrate(self, death: tuple[int, bool] | None) -> None:
-        self._run({"state": "migrated", "to_kind": "Deployment"}, death)
+        self._do({"state": "migrated", "to_kind": "Deployment"}, death)
 
     @precondition(lambda self: self.pending)
     @rule(death=DEATHS)
     def same_task_again(self, death: tuple[int, bool] | None) -> None:
-        self._run(t.cast(Json, self.pending), death)
+        self._do(t.cast(Json, self.pending), death)
 
     # Other hands
 
@@ -178,9 +255,11 @@ class History(RuleBasedStateMachine):
     def delete_pod(self, index: int) -> None:
         self.world.delete_pod(index)
 
+    @precondition(lambda self: not self.never_worked)
     @rule(text=st.sampled_from(["a", "b & c", "ü"]))
     def edit(self, text: str) -> None:
         if self.world.look(self.kind, self.name):
+            self.was_broken = self.was_broken or _image(t.cast(Json, self.world.look(self.kind, self.name))) == BROKEN
             self.world.edit(self.kind, self.name, text)
             self.is_disturbed = self.is_disturbed or self.kind in STEPPED_BY_SERVER
             self.is_contradicted = self.is_contradicted or self.is_migrating  # what is kept of it is not what it is any more
@@ -211,6 +290,36 @@ class History(RuleBasedStateMachine):
             self.is_applied = self.kind not in STEPPED_BY_SERVER
             self.is_contradicted = self.is_contradicted or self.is_migrating
 
+    @precondition(lambda self: self.kind in OWN and not self.pending)
+    @rule(own=st.integers(1, 9))
+    def change_own_strategy(self, own: int) -> None:
+        wishes = OWN[self.kind]
+        self.world.set_own(self.kind, self.name, {field: value for field, value in wishes[own % len(wishes)].items()
+                                                  if field != "podManagementPolicy"})
+        self.own = self._own_now()
+        self.is_disturbed = True  # pods that OnDelete had left alone are replaced now
+
+    @precondition(lambda self: self.world.is_whole and not self.is_migrating)
+    @rule(replicas=st.integers(1, 4), image=IMAGES, is_same=st.booleans())
+    def recreate(self, replicas: int, image: str, is_same: bool) -> None:
+        item = self.world.look(self.kind, self.name)
+        if not item:
+            return
+        if is_same or self.kind not in STEPPED_BY_SERVER:
+            image = _image(item)
+        self.sizes = self.sizes | {replicas} if self.pending else {replicas} if self.kind != "DaemonSet" else self.sizes
+        self.world.recreate(self.kind, self.name, replicas, image)
+        self.is_recreated = True
+        self.is_unmarked = self.is_unmarked or bool(self.pending)
+        self.is_disturbed = True
+
+    @precondition(lambda self: self.world.is_whole and not self.is_held)
+    @rule()
+    def hold(self) -> None:
+        if self.world.look(self.kind, self.name):
+            self.world.hold(self.kind, self.name)
+            self.is_held = True
+
     @precondition(lambda self: self.world.is_whole and not self.budget)
     @rule(spec=st.one_of(st.fixed_dictionaries({"minAvailable": st.sampled_from([1, 2, "50%"])}),
                          st.fixed_dictionaries({"maxUnavailable": st.sampled_from([0, 1])})))
@@ -225,19 +334,80 @@ class History(RuleBasedStateMachine):
 
     # What is promised
 
+    def _do(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> None:
+        """Run a task as a user does who pastes, where it is refused, what its error says to type next."""
+        ended = self._run(params, death, hurry)
+        if self.pastes is not None:
+            self._paste(params, ended, self.pastes)
+
+    def _paste(self, params: Json, ended: Ended, which: int) -> None:
+        """Type what an error tells, one of its ways and then the last one of each that follows, as often as there are pods."""
+        for _time in range(2 * max(self.sizes)):
+            if ended.how != "refused" or "is rolled back to" in ended.message:  # what it would repeat, fails again
+                return
+            if "add max_surge=1" in ended.message:
+                params = self._surging(params)
+            elif not (ways := typed_commands.alternatives(ended.message)):
+                return
+            else:
+                params = self._typed(ways[which if -len(ways) <= which < len(ways) else -1], params)
+                which = -1  # the way back, or the only one
+            ended = self._run(params, None)
+        if ended.how == "refused" and self.is_unmarked:  # which template there was before is not known any more
+            return
+        if ended.how == "refused" and self.was_broken:  # what is before the update does not work either
+            ended = self._run({"image": typed_commands.WORKING}, None)
+            if self.kind in ("StatefulSet", "DaemonSet"):  # pods of the undone template may be left
+                return
+        assert ended.how != "refused", f"whatever is pasted, it is refused: {ended.message}"
+
+    def _typed(self, way: list[list[str]], params: Json) -> Json:
+        """Type the commands of kubectl; return the options of the task that is told, or those of the same task."""
+        note(f"  pasted: {way}")
+        for words in way:
+            if (task := typed_commands.task_params(words)) is not None:
+                return {option: value for option, value in task.items() if option not in ("name", "kind")}
+            self._type(words)
+        return params
+
+    def _surging(self, params: Json) -> Json:
+        """Return a task that needs no pod to be missing."""
+        excluded = {"max_unavailable"} if self.kind == "DaemonSet" else set()
+        return {**{option: value for option, value in params.items() if option not in excluded}, "max_surge": 1}
+
+    def _type(self, words: list[str]) -> None:
+        """Type a command of kubectl that an error has told."""
+        verb, arguments, flags = typed_commands.kubectl(words)
+        self.world.type(words)
+        if verb == "patch" and arguments[0] == "pdb":
+            self.budget = {"maxUnavailable": 1}
+        elif verb == "scale":
+            size = int(flags["--replicas"])
+            assert size in self.sizes or self.is_unmarked, words
+
     def _run(self, params: Json, death: tuple[int, bool] | None, hurry: bool = False) -> Ended:
         """Run a task, look at its way, and keep what is pending after it."""
-        params = {"name": self.name, "kind": self.kind, **params}
+        self.has_broken = self.has_broken or params.get("image") == BROKEN
+        params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}), **params}
         self.has_failed = True  # until it is known better
         if not hurry or self.is_disturbed:
             self.world.comes_to_rest()
             self.is_disturbed = False
-        planned = None if death or hurry else self.world.check(params)
+        planned = None if death or hurry or self.has_broken else self.world.check(params)  # check mode has no pods that are broken
         size = min([*self.sizes, sum(is_ready for _name, _image, is_ready in self.world.pods())])
-        missing = max(min(max(_unavailable(params, self.kind, each), self._set_by_update(each)), _spare(self.budget, each))
-                      for each in self.sizes)
-        ended = self.world.task(params, death, 0 if hurry else size - missing)
+        missing = max(min(max(_unavailable(params, self.kind, each, self.own), self._set_by_update(each)),
+                          _spare(self.budget, each)) for each in self.sizes)
+        if self.kind == "DaemonSet" and self.is_recreated:  # beside a pod that the server takes for a new one, it makes no other
+            missing = max(1, missing)
+        surge = max(_surge(params, self.kind, each, self.own) for each in self.sizes)
+        ceiling = max(len(self.world.pods()), max(self.sizes) + surge)
+        # The Deployment controller counts sizes of ReplicaSets. That of DaemonSets adds pods while old ones go, in one turn.
+        is_counted = not hurry and self.kind != "Deployment" and not (self.kind == "DaemonSet" and (surge or self.has_broken))
+        ended = self.world.task(params, death, 0 if hurry else size - missing, ceiling if is_counted else None)
         note(f"  {ended.how} {ended.message}")
+        if ended.how == "refused":
+            lost = typed_commands.lost_options(params, ended.message)
+            assert not lost, f"options that the command to repeat the task does not have: {lost}\n{ended.message}"
         if planned:
             assert planned.how == ended.how, f"planned: {planned.how}, {planned.message}; done: {ended.how}, {ended.message}"
             if ended.how == "done" and "max_steps" not in params:  # how far so many steps lead is a matter of times
@@ -249,24 +419,39 @@ class History(RuleBasedStateMachine):
         return ended
 
     def _run_confirmed(self, params: Json) -> Ended:
-        """The task; where somebody has scaled in the middle, or begun something else, what it says to type first."""
+        """Run a task; where somebody has scaled in the middle, begun something else, or a budget forbids it, do first as told."""
         ended = self._run(params, None)
-        if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else", ended.message):
-            self._run({"image": begun[1]}, None)
-            return self._run(params, None)
-        if self.kind == "DaemonSet" and "add max_surge=1" in ended.message:  # a budget lets none of its pods be missing
-            surging = {option: value for option, value in params.items() if option != "max_unavailable"}
-            return self._run({**surging, "max_surge": 1}, None)
-        if self.kind == "StatefulSet" and "allows none of its" in ended.message:  # of each of its pods the old one goes first
-            self.budget = {"maxUnavailable": 1}
-            self.world.budget(self.budget)
-            return self._run(params, None)
-        if "is not certain" not in ended.message:
-            return ended
-        told = re.search(r"scale \S+ (\S+) --replicas=(\d+)", ended.message)
-        assert told and (int(told[2]) in self.sizes or self.is_unmarked), ended.message
-        self.world.scale(self.kind, told[1], int(told[2]))
-        return self._run(params, None)
+        for _time in range(3):
+            ways = typed_commands.alternatives(ended.message)
+            if ended.how != "refused":
+                return ended
+            if begun := re.search(r"another update is in progress: to (\S+) .* Somebody else", ended.message):
+                self._run({"image": begun[1]}, None)
+            elif "add max_surge=1" in ended.message:  # a budget lets no pod be missing
+                params = self._surging(params)
+            elif ways and ways[0][0][0] == "kubectl":
+                params = self._typed(ways[0], params)
+            else:
+                return ended
+            ended = self._run(params, None)
+        return ended
+
+    @property
+    def _can_be_broken(self) -> bool:
+        """Whether the world has pods that never become ready, of this kind."""
+        return self.world.is_whole or self.kind in ("StatefulSet", "DaemonSet")
+
+    def _own_now(self) -> Json:
+        """Return the fields in its spec that are the user's."""
+        spec = t.cast(Json, self.world.look(self.kind, self.name))["spec"]
+        return copy.deepcopy({field: spec[field] for field in OWN_FIELDS if field in spec})
+
+    def _restored(self, own: Json | None = None) -> Json:
+        """Return those of the user's own fields, or of these, that an update restores."""
+        own = copy.deepcopy(self._own_now() if own is None else own)
+        if self.is_own_lost:  # what a record says of a higher maxUnavailable is not believed
+            own.get("updateStrategy", {}).get("rollingUpdate", {}).pop("maxUnavailable", None)
+        return own
 
     def _has_label(self) -> bool:
         item = self.world.look(self.kind, self.name) or {"spec": {"selector": {}}}
@@ -302,18 +487,27 @@ class History(RuleBasedStateMachine):
             phase = ended.result["rollout"]["phase"]
             self.pending = None if phase == "complete" else params
             if not self.pending:
-                self.kind = "Deployment" if params.get("state") == "migrated" else self.kind
+                if params.get("state") == "migrated":
+                    self.kind = "Deployment"
+                    self.own = self._own_now()
                 names = self.world.names(self.kind)
                 assert len(names) == 1 or self.is_unmarked, f"{ended.message}, and these are left: {names}"
                 self.name = self.name if self.name in names else names[0]
                 self.world.comes_to_rest()
                 image = _image(t.cast(Json, self.world.look(self.kind, self.name)))
+                self.never_worked = self.never_worked and image == BROKEN
                 # Back with its pods, it has those that it made of the template before somebody applied another one.
                 is_mixed = self.is_applied and params.get("state") == "rolled_back"
                 others = [pod for pod in self._pods() if pod[0] != self.name or (pod[1] != image and not is_mixed)]
                 assert not others, f"{self.name} has {image}, and these pods are there: {others}"
         elif ended.how == "killed":
             self.pending = params
+            self.is_own_lost = self.is_own_lost or "max_unavailable" in params or "max_surge" in params
+        elif phase := ended.result.get("rollout", {}).get("phase"):
+            if phase == "complete":
+                self.pending = None
+            elif ended.result["changed"]:
+                self.pending = params
 
     def teardown(self) -> None:
         """One undisturbed task leaves what it was asked for, and nothing else."""
@@ -322,12 +516,15 @@ class History(RuleBasedStateMachine):
         if self.pending:
             ended = self._run_confirmed(self.pending)
             if self.pending or ended.how != "done":
-                self._run_confirmed({"state": "rolled_back", **self._new_name()})
+                ended = self._run_confirmed({"state": "rolled_back", **self._new_name()})
+            if self.pending and self.has_broken:  # neither the old pods nor the new ones may work: somebody corrects that
+                self._paste({"state": "rolled_back", **self._new_name()}, ended, 0)
         wish = {"name": self.name, "image": "myimage:last"}
         if self.kind == "ReplicaSet" and self._has_label():
             wish["next_name"] = "last"  # its selector has the label of the update that made it, and cannot be changed
         ended = self._run_confirmed(wish)
-        if (self.is_unmarked or self.is_contradicted) and ended.how == "refused":
+        is_stuck = self.never_worked and self.kind in ("StatefulSet", "DaemonSet")
+        if (self.is_unmarked or self.is_contradicted or is_stuck) and ended.how == "refused":
             assert "Next:" in ended.message, ended.message
             return  # what is known no more is asked of whoever has removed it, or applied something else
         assert ended.how == "done" and not self.pending, f"the last task: {ended.how} {ended.message}"
@@ -353,6 +550,8 @@ class History(RuleBasedStateMachine):
         size = item["status"]["desiredNumberScheduled"] if self.kind == "DaemonSet" else item["spec"]["replicas"]
         assert size in self.sizes, f"{size} replicas instead of {self.sizes}"
         assert _image(item) == image
+        if not (self.is_unmarked or self.is_contradicted):
+            assert self._restored() == (self._restored(self.own)), f"of the user's own {self.own} there is {self._own_now()}"
         assert "priorityClassName" not in template["spec"], "the template is closed"
         marks = {each for each in item["metadata"].get("annotations") or {} if "/" in each}
         assert marks <= {"baton.kubernetes/last-rollout", "deployment.kubernetes.io/revision"}, f"marks are left: {marks}"
@@ -386,21 +585,42 @@ def steps(result: Json) -> list[tuple[t.Any, ...]]:
     return told
 
 
-def _unavailable(params: Json, kind: str, size: int) -> int:
-    """How many pods may be missing; a Deployment's own setting is a quarter, rounded down, and a surge of 0 asks for one.
+def _unavailable(params: Json, kind: str, size: int, own: Json) -> int:
+    """Return how many pods may be missing; of a Deployment rounded down, and a surge of 0 asks for one.
 
     Of a StatefulSet it is one at the least, and rounded up; where the cluster knows no more than one, not as many as asked for.
     Of a DaemonSet too, unless it surges.
     """
-    if kind in ("StatefulSet", "DaemonSet"):
-        return 0 if "max_surge" in params else max(1, _of(params.get("max_unavailable", 1), size))
-    value = params.get("max_unavailable", "25%" if kind == "Deployment" else 0)
-    return size * int(value.rstrip("%")) // 100 if isinstance(value, str) else value
+    if kind == "StatefulSet":
+        return max(1, _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)), size))
+    if kind == "DaemonSet":
+        if "max_surge" in params or ("max_unavailable" not in params and _of(_own_numbers(own).get("maxSurge", 0), size)):
+            return 0
+        return max(1, _of(params.get("max_unavailable", _own_numbers(own).get("maxUnavailable", 1)), size))
+    is_own = kind == "Deployment" and not params.keys() & {"max_surge", "max_unavailable"}
+    value = _own_numbers(own)["maxUnavailable"] if is_own else params.get("max_unavailable", 0)
+    text = str(value)
+    missing = size * int(text.rstrip("%")) // 100 if text.endswith("%") else int(text)
+    return max(missing, 0 if _surge(params, kind, size, own) else 1)
+
+
+def _surge(params: Json, kind: str, size: int, own: Json) -> int:
+    """Return how many pods may exist above the size, rounded up."""
+    if kind == "StatefulSet":
+        return 0
+    if kind in OWN and not params.keys() & {"max_surge", "max_unavailable"}:
+        return _of(_own_numbers(own).get("maxSurge", 0), size)
+    return _of(params.get("max_surge", 0 if kind == "DaemonSet" else 1), size)
+
+
+def _own_numbers(own: Json) -> Json:
+    return (own.get("strategy") or own.get("updateStrategy") or {}).get("rollingUpdate") or {}
 
 
 def _of(value: int | str, size: int) -> int:
-    """A share of that many pods, rounded up."""
-    return -(-size * int(value.rstrip("%")) // 100) if isinstance(value, str) else value
+    """Return a number, or a share of that many pods, rounded up."""
+    text = str(value)
+    return -(-size * int(text.rstrip("%")) // 100) if text.endswith("%") else int(text)
 
 
 def _spare(budget: Json | None, size: int) -> int:

@@ -7,20 +7,37 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import itertools
+import json
+import threading
 import time
+import typing as t
+from unittest import mock
 
 import embedded
-from history import Ended, Json
+import typed_commands
+from history import BROKEN, Ended, Json
+from hypothesis import note
 from kubernetes.client.exceptions import ApiException
 from namespace import Killed, Namespace, as_kind, dies, eventually, is_ready, manifest, owner, role
+from urllib3.exceptions import HTTPError
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http, leases
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import InternalError, RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import clock
 
 #: Seconds without a change until the namespace counts as being at rest, and after which it is not waited for any longer.
-QUIET, LONGEST = 0.4, 30.0
+QUIET, LONGEST = 0.3, 30.0
 APPS = ("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
 RESOURCES = {"ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
              **{kind: f"/apis/apps/v1/namespaces/{{}}/{kind.lower()}s" for kind in APPS}}
+#: The kinds whose objects there may be in a history of one of these.
+INVOLVED = {"ReplicationController": ("ReplicationController", "ReplicaSet", "Deployment"),
+            "Deployment": ("Deployment", "ReplicaSet")}
+#: Options of every task that does not give them.
+LIMITS: Json = {"progress_deadline": 60, "timeout": 180}
+#: What keeps a deleted object for a while, and for how many seconds.
+FINALIZER, HELD = "tests.example.com/held", 1.0
 #: Nodes of which a DaemonSet has those with the label.
 NODES, TAKES = 5, "takes"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
@@ -31,47 +48,76 @@ class RealWorld:
     """A namespace of a real cluster."""
 
     is_whole = True
+    clock_ahead: float = 0
+    ends_slowly = False
 
     def __init__(self, cluster: str, title: str) -> None:
         self._cluster = embedded.find(cluster)
         self.namespace = Namespace(self._cluster.kubeconfig, title)
         for each in ("baton-migration", "baton-stateful-sets", "baton-daemon-sets"):
             self.namespace.allow(role(each), each)
-        self._orphaned: set[str] = set()
         self._nodes: list[str] = []
+        #: What was seen last when it was waited for rest, and when it began to look like that.
+        self._seen: list[tuple[str, str]] = []
+        self._since = time.monotonic()
+        #: The kinds that there are objects of.
+        self._kinds: tuple[str, ...] = ()
+        self._releasing: Releasing | None = None
 
     def close(self) -> None:
+        if self._releasing:
+            self._releasing.end()
         self.namespace.delete()
         if self._nodes:
             self.namespace.remove_nodes()
 
-    def create(self, kind: str, replicas: int) -> None:
+    def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
+        self._kinds = INVOLVED.get(kind, (kind,))
+        if self.ends_slowly:
+            self._begin_releasing()
         if kind == "DaemonSet":
             self._nodes = self.namespace.add_nodes(NODES)
             self._take(replicas)
-        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name), self._manifest(kind, replicas))
+        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name), self._manifest(kind, replicas, image, own))
         if kind == "DaemonSet":
             self._until_on(replicas)
         self.comes_to_rest()
 
-    def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
-        with self.namespace.observer() as observer:
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int, ceiling: int | None) -> Ended:
+        if params.get("min_ready_seconds"):  # a DaemonSet's pods that are younger count as unavailable, and go at once
+            time.sleep(params["min_ready_seconds"] + 0.2)
+        with self.namespace.observer() as observer, clocks_ahead(self.clock_ahead):
             try:
-                result = self.namespace.roll(kill=dies(*death) if death else None, progress_deadline=60, timeout=180, **params)
+                result = self.namespace.roll(kill=dies(*death) if death else None, **{**LIMITS, **params})
             except Killed:
                 ended = Ended("killed")
             except InternalError:
                 raise
             except RolloutError as error:
                 ended = Ended("refused", error.progress, error.message)
+                self._note_server(error)
             else:
                 ended = Ended("done", result, result["msg"])
         assert observer.fewest_ready >= floor, f"{observer.fewest_ready} pods ready instead of {floor}"
+        assert ceiling is None or observer.most_pods <= ceiling, f"{observer.most_pods} pods instead of at most {ceiling}"
         return ended
+
+    def _note_server(self, error: RolloutError) -> None:
+        """Where a task has seen no progress, tell what the API server has: the task may have missed it."""
+        if "no progress" not in error.what:
+            return
+        for item in (item for kind in self._kinds for item in self._items(kind)):
+            note(f"  server: {item['metadata']['name']} {item['metadata']['resourceVersion']} {item.get('status')}")
+        for pod in self._all_pods():
+            metadata = pod["metadata"]
+            revision = metadata["labels"].get("controller-revision-hash", "")
+            times = metadata["creationTimestamp"], metadata.get("deletionTimestamp")
+            note(f"  server: {metadata['name']} {revision} {pod['spec'].get('nodeName')} {times} ready: {is_ready(pod)}")
 
     def check(self, params: Json) -> Ended:
         try:
-            result = self.namespace.check(progress_deadline=60, timeout=180, **params)
+            with clocks_ahead(self.clock_ahead):
+                result = self.namespace.check(**{**LIMITS, **params})
         except InternalError:
             raise
         except RolloutError as error:
@@ -80,15 +126,18 @@ class RealWorld:
 
     def comes_to_rest(self) -> None:
         """All controllers have the pods that they ask for, or nothing has moved for a while."""
-        end, before, since = time.monotonic() + LONGEST, None, time.monotonic()
+        end = time.monotonic() + LONGEST
         while time.monotonic() < end:
-            items = [item for kind in RESOURCES for item in self._items(kind)]
-            now = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for item in [*items, *self._pods()])
-            if now != before:
-                before, since = now, time.monotonic()
-            elif time.monotonic() - since > QUIET and all(map(_is_settled, items)):
-                return
-            time.sleep(0.05)
+            items = [item for kind in self._kinds for item in self._items(kind)]
+            pods = self._all_pods()
+            now = sorted((item["metadata"]["uid"], item["metadata"]["resourceVersion"]) for item in [*items, *pods])
+            if now != self._seen:
+                self._seen, self._since = now, time.monotonic()
+            elif time.monotonic() - self._since > QUIET and not any("deletionTimestamp" in pod["metadata"] for pod in pods):
+                broken = sum(pod["spec"]["containers"][0]["image"] == BROKEN for pod in pods)
+                if all(_is_settled(item, broken) for item in items):
+                    return
+            time.sleep(0.06)
 
     def names(self, kind: str) -> list[str]:
         return sorted(item["metadata"]["name"] for item in self._items(kind) if not item["metadata"].get("ownerReferences"))
@@ -97,7 +146,7 @@ class RealWorld:
         return next((item for item in self._items(kind) if item["metadata"]["name"] == name), None)
 
     def pods(self) -> list[tuple[str, str, bool]]:
-        of = {item["metadata"]["uid"]: item for kind in RESOURCES for item in self._items(kind)}
+        of = {item["metadata"]["uid"]: item for kind in self._kinds for item in self._items(kind)}
 
         def whose(uid: str) -> str:
             item = of.get(uid)
@@ -123,6 +172,51 @@ class RealWorld:
 
     def unmark(self, kind: str, name: str) -> None:
         self._patch(kind, name, {"metadata": {"annotations": None}})
+
+    def set_own(self, kind: str, name: str, spec: Json) -> None:
+        """Replace whole fields: a merge would keep the numbers of another strategy."""
+        fields = [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in spec.items()]
+        self.namespace._call("PATCH", self._path(kind, name), fields, "application/json-patch+json")
+
+    def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
+        item = t.cast(Json, self.look(kind, name))
+        self.namespace._call("DELETE", self._path(kind, name), {"propagationPolicy": "Orphan"})
+        eventually(lambda: self.look(kind, name) is None, f"the end of {name}")
+        spec = item["spec"]
+        spec["template"]["spec"]["containers"][0]["image"] = image
+        if kind != "DaemonSet":
+            spec["replicas"] = replicas
+        self.namespace._call("POST", RESOURCES[kind].format(self.namespace.name), {
+            "apiVersion": item.get("apiVersion") or ("v1" if kind == "ReplicationController" else "apps/v1"), "kind": kind,
+            "metadata": {"name": name, "labels": item["metadata"].get("labels", {})}, "spec": spec})
+
+    def hold(self, kind: str, name: str) -> None:
+        self._begin_releasing()
+        self._patch(kind, name, {"metadata": {"finalizers": [FINALIZER]}})
+
+    def type(self, words: list[str]) -> None:
+        """Carry out what a command of kubectl does."""
+        verb, arguments, flags = typed_commands.kubectl(words)
+        assert flags["-n"] == self.namespace.name, words
+        if verb == "scale":
+            self._patch(*self._named(*arguments), {"spec": {"replicas": int(flags["--replicas"])}})
+        elif verb == "annotate":
+            marks = {each[:-1]: None for each in arguments[2:]}
+            assert all(each.endswith("-") for each in arguments[2:]), words
+            self._patch(*self._named(*arguments[:2]), {"metadata": {"annotations": marks}})
+        elif verb == "delete" and arguments[0] in ("pod", "pods"):
+            for name in arguments[1:]:
+                self.namespace.remove(name, "pods")
+        elif verb == "delete":
+            policy = {"propagationPolicy": flags.get("--cascade", "background").capitalize()}
+            for name in arguments[1:]:
+                self.namespace._call("DELETE", self._path(*self._named(arguments[0], name)), policy)
+        elif verb == "patch":
+            kind, name = arguments
+            path = f"{BUDGETS.format(self.namespace.name)}/{name}" if kind == "pdb" else self._path(*self._named(kind, name))
+            self.namespace._call("PATCH", path, json.loads(flags["-p"]), "application/merge-patch+json")
+        else:
+            raise AssertionError(f"a command that is not known here: {words}")
 
     def apply(self, kind: str, replicas: int) -> None:
         path = f"{RESOURCES[kind].format(self.namespace.name)}/foo?fieldManager=kubectl&force=true"
@@ -160,9 +254,11 @@ class RealWorld:
             time.sleep(0.5)
         return held
 
-    def _manifest(self, kind: str, replicas: int) -> Json:
+    def _manifest(self, kind: str, replicas: int, image: str = "myimage:v1", own: Json | None = None) -> Json:
         """foo as a user writes it."""
-        body = as_kind(kind, manifest(replicas), **({"serviceName": "foo"} if kind == "StatefulSet" else {}))
+        body = as_kind(kind, manifest(replicas, image), **({"serviceName": "foo"} if kind == "StatefulSet" else {}), **(own or {}))
+        if self.ends_slowly:
+            body["spec"]["template"]["metadata"]["finalizers"] = [FINALIZER]
         if kind == "DaemonSet":
             del body["spec"]["replicas"]
             body["spec"]["template"]["spec"] |= {
@@ -185,9 +281,88 @@ class RealWorld:
     def _pods(self) -> list[Json]:
         return self.namespace.pods()
 
+    def _all_pods(self) -> list[Json]:
+        return self.namespace._call("GET", self.namespace._path("pods"))["items"]
+
     def _patch(self, kind: str, name: str, body: Json) -> None:
-        path = f"{RESOURCES[kind].format(self.namespace.name)}/{name}"
-        self.namespace._call("PATCH", path, body, "application/strategic-merge-patch+json")
+        self.namespace._call("PATCH", self._path(kind, name), body, "application/strategic-merge-patch+json")
+
+    @staticmethod
+    def _named(kind: str, name: str) -> tuple[str, str]:
+        """Return kind and name of what kubectl calls, for instance, rc."""
+        short = {"rc": "ReplicationController", "rs": "ReplicaSet", "sts": "StatefulSet", "ds": "DaemonSet", "deploy": "Deployment"}
+        return short.get(kind) or next(each for each in RESOURCES if each.lower() == kind.lower()), name
+
+    def _path(self, kind: str, name: str) -> str:
+        return f"{RESOURCES[kind].format(self.namespace.name)}/{name}"
+
+    def _begin_releasing(self) -> None:
+        self._releasing = self._releasing or Releasing(self)
+
+
+class Releasing:
+    """Another client, which removes the finalizer of what was deleted, after a while; in a thread of its own."""
+
+    def __init__(self, world: RealWorld) -> None:
+        self._world, self._stop = world, threading.Event()
+        self._since: dict[str, float] = {}
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Stop, and let go of everything at once."""
+        self._stop.set()
+        self._thread.join()
+        self._release(at_once=True)
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.2):
+            with contextlib.suppress(ApiException, HTTPError):  # an API server that is busy, or an object that is gone
+                self._release()
+
+    def _release(self, at_once: bool = False) -> None:
+        namespace = self._world.namespace
+        pods = ((namespace._path("pods", pod["metadata"]["name"]), pod) for pod in self._world._all_pods())
+        controllers = ((self._world._path(kind, item["metadata"]["name"]), item)
+                       for kind in self._world._kinds for item in self._world._items(kind))
+        for path, item in itertools.chain(pods, controllers):
+            metadata = item["metadata"]
+            is_deleted = FINALIZER in metadata.get("finalizers", ()) and (at_once or "deletionTimestamp" in metadata)
+            since = self._since.setdefault(metadata["uid"], time.monotonic()) if is_deleted else None
+            if since is not None and (at_once or time.monotonic() - since > HELD):
+                others = [each for each in metadata["finalizers"] if each != FINALIZER]
+                with contextlib.suppress(ApiException):
+                    namespace._call("PATCH", path, {"metadata": {"finalizers": others}}, "application/merge-patch+json")
+
+
+@contextlib.contextmanager
+def clocks_ahead(seconds: float) -> t.Iterator[None]:
+    """Let the clock of the code under test be wrong by that: the time of day, not how long something takes."""
+    with contextlib.ExitStack() as stack:
+        for module in (http, leases):
+            stack.enter_context(mock.patch.object(module, "time", _Ahead(seconds)))
+        ahead = datetime.timedelta(seconds=seconds)
+        right = clock.Clock.instant
+
+        def instant(self: clock.Clock) -> str:
+            moment = datetime.datetime.fromisoformat(right(self).replace("Z", "+00:00")) + ahead
+            return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+        stack.enter_context(mock.patch.object(clock.Clock, "instant", instant))
+        yield
+
+
+class _Ahead:
+    """The module time, with another time of day."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __getattr__(self, name: str) -> t.Any:
+        return getattr(time, name)
+
+    def time(self) -> float:
+        return time.time() + self._seconds
 
 
 def _is_held(lease: Json) -> bool:
@@ -196,11 +371,12 @@ def _is_held(lease: Json) -> bool:
     return bool(lease.get("holderIdentity")) and now < renewed + datetime.timedelta(seconds=lease["leaseDurationSeconds"])
 
 
-def _is_settled(item: Json) -> bool:
-    """Whether its own controller has seen it as it is, and its pods are ready as far as it goes on by itself."""
+def _is_settled(item: Json, broken: int) -> bool:
+    """Whether its own controller has seen it as it is, and all its pods are ready but for those that never become so."""
     status = item.get("status") or {}
+    if status.get("observedGeneration", 0) < item["metadata"]["generation"]:
+        return False
     if "desiredNumberScheduled" in status:
-        counts = {status[each] for each in ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")}
-        return status.get("observedGeneration", 0) >= item["metadata"]["generation"] and len(counts) == 1
-    return (status.get("observedGeneration", 0) >= item["metadata"]["generation"]
-            and (status.get("replicas", 0) == status.get("readyReplicas", 0)))
+        return (status["desiredNumberScheduled"] == status["currentNumberScheduled"]
+                and status["desiredNumberScheduled"] - status["numberReady"] <= broken)
+    return status.get("replicas", 0) - status.get("readyReplicas", 0) <= broken

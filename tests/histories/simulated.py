@@ -9,9 +9,10 @@ import copy
 import dataclasses
 import typing as t
 
+import typed_commands
 from builders import rc
 from clusters import Cluster
-from history import STEPPED_BY_SERVER, Ended, Json
+from history import BROKEN, STEPPED_BY_SERVER, Ended, Json
 from namespace import Killed
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
@@ -36,32 +37,35 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUn
 class Looked(Cluster):
     """A model whose pods are looked at after each of its moves; its client may die before or after one of its writes."""
 
-    def __init__(self, kind: Kind, replicas: int) -> None:
+    def __init__(self, kind: Kind, replicas: int, image: str, own: Json) -> None:
         super().__init__()
         self.kind = kind
-        item = {**rc(replicas=replicas), "kind": str(kind)}
+        item = {**rc(replicas=replicas, image=image, available=0 if image == BROKEN else None), "kind": str(kind)}
         if kind is not Kind.REPLICATION_CONTROLLER:
             item["spec"] = {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}
         if kind is Kind.DEPLOYMENT:
-            item["spec"] |= {"strategy": STRATEGY}
+            item["spec"] |= {"strategy": STRATEGY, **own}
             item["status"] = {}
             self.cluster = SimulatedDeployments([item], [])
         elif kind is Kind.STATEFUL_SET:
-            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}}
+            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}, **own}
             item["status"] = {}
             self.cluster = SimulatedStatefulSets([item])
+            self.cluster.broken = frozenset({BROKEN})
         elif kind is Kind.DAEMON_SET:
             del item["spec"]["replicas"]
-            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+            numbers = {"maxSurge": 0, "maxUnavailable": 1}
+            item["spec"] |= {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": numbers}, **own}
             item["status"] = {"desiredNumberScheduled": replicas}
             self.cluster = SimulatedDaemonSets([item])
+            self.cluster.broken = frozenset({BROKEN})
             self.cluster._made = 10_000  # check mode has a model of its own, whose pods must have other names
         else:
             self.cluster = SimulatedCluster([item], kind)
         self.happens = self.settle
         self.settle()
         self.death: tuple[int, bool] | None = None
-        self.fewest_ready = 10**9
+        self.fewest_ready, self.most_pods = 10**9, 0
 
     @property
     def controllers_and_pods(self) -> SimulatedCluster:
@@ -79,6 +83,7 @@ class Looked(Cluster):
     def looked(self) -> None:
         pods = self.pods
         self.fewest_ready = min(getattr(self, "fewest_ready", 0), sum(pod.ready for pod in pods))
+        self.most_pods = max(getattr(self, "most_pods", 0), len(pods))
         assert self.kind in BY_NAME or all(pod.owner for pod in pods), "a pod without a controller"
 
     def troubled_pods(self, controller: Controller) -> list[Json]:
@@ -120,23 +125,24 @@ class Looked(Cluster):
 class SimulatedWorld:
     """A World (history.py) in memory."""
 
-    is_whole = False
+    is_whole, clock_ahead, ends_slowly = False, 0.0, False
 
     def close(self) -> None:
         return
 
-    def create(self, kind: str, replicas: int) -> None:
-        self.gateway = Looked(Kind(kind), replicas)
+    def create(self, kind: str, replicas: int, image: str, own: Json) -> None:
+        self.gateway = Looked(Kind(kind), replicas, image, own)
 
-    def task(self, params: Json, death: tuple[int, bool] | None, floor: int) -> Ended:
+    def task(self, params: Json, death: tuple[int, bool] | None, floor: int, ceiling: int | None) -> Ended:
         gateway = self.gateway
-        gateway.tries, gateway.death, gateway.fewest_ready = [], death, 10**9
+        gateway.tries, gateway.death, gateway.fewest_ready, gateway.most_pods = [], death, 10**9, 0
         try:
             ended = self._ended(params, lambda request: gateway.run(request))
         except Killed:
             ended = Ended("killed")
         gateway.death = None
         assert gateway.fewest_ready >= floor, f"{gateway.fewest_ready} pods ready instead of {floor}"
+        assert ceiling is None or gateway.most_pods <= ceiling, f"{gateway.most_pods} pods instead of at most {ceiling}"
         return ended
 
     def check(self, params: Json) -> Ended:
@@ -190,6 +196,32 @@ class SimulatedWorld:
         item = copy.deepcopy(self._items(kind)[name])
         item["metadata"].pop("annotations", None)
         self._store(kind, name, item)
+
+    def set_own(self, kind: str, name: str, spec: Json) -> None:
+        self._change(kind, name, lambda own: own.update(spec))
+
+    def recreate(self, kind: str, name: str, replicas: int, image: str) -> None:
+        return
+
+    def hold(self, kind: str, name: str) -> None:
+        return
+
+    def type(self, words: list[str]) -> None:
+        verb, arguments, flags = typed_commands.kubectl(words)
+        name = arguments[-1]
+        if verb == "scale":
+            self._change(str(self.gateway.kind), name, lambda spec: spec.update(replicas=int(flags["--replicas"])))
+        elif verb == "delete" and arguments[0] in ("pod", "pods"):
+            names = [pod.name for pod in self.gateway.live_pods({})]
+            for each in arguments[1:]:
+                self.delete_pod(names.index(each))
+        elif verb == "annotate":
+            item = copy.deepcopy(self._items(str(self.gateway.kind))[arguments[1]])
+            for each in arguments[2:]:
+                item["metadata"].get("annotations", {}).pop(each.rstrip("-"), None)
+            self._store(str(self.gateway.kind), arguments[1], item)
+        else:
+            raise AssertionError(f"a command that is not known here: {words}")
 
     def apply(self, kind: str, replicas: int) -> None:
         return

@@ -26,6 +26,8 @@ class SimulatedGateway(Alone):
         self._real, self._let_pass, self._model = real, let_pass, model
         #: Autoscalers that were changed, by uid.
         self._changed: dict[str, Json] = {}
+        #: Manifests of the controllers that would be created, which the real cluster does not have.
+        self._created: dict[tuple[str, str], Json] = {}
 
     def controllers(self, kind: Kind | None = None) -> collections.abc.Mapping[str, Controller]:
         return self._model.controllers(kind)
@@ -66,7 +68,8 @@ class SimulatedGateway(Alone):
         return objects and [self._changed.get(it["metadata"]["uid"], it) for it in objects]
 
     def dry_run(self, write: Patch | Merge | Create) -> Json:
-        return self._real.dry_run(write)
+        created = self._created.get((write.kind, write.name))
+        return patched(created, write) if created and isinstance(write, Patch) else self._real.dry_run(write)
 
     def why_absent(self, name: str) -> str:
         return self._real.why_absent(name)
@@ -76,6 +79,8 @@ class SimulatedGateway(Alone):
             found = next(it for it in self.objects("horizontalpodautoscalers") or () if it["metadata"]["name"] == write.name)
             self._changed[found["metadata"]["uid"]] = patched(found, write)
             return True
+        if isinstance(write, Create):
+            self._created[write.kind, write.name] = write.manifest
         return self._model.write(write)
 
     def hand_over(self, write: HandOver, may_go_on: t.Callable[[], bool]) -> int:

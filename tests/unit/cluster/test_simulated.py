@@ -8,12 +8,12 @@ from __future__ import annotations
 import dataclasses
 
 from apiserver import FREEZE, FROZEN, PRIMARY, TO_2, a_scaler, answer, going_on, shown, status, to_bar
-from builders import template
+from builders import rc, template
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.simulated import SimulatedGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Merge
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Merge, Patch, put
 
 
 def simulate(real, let_pass=lambda seconds: None):
@@ -68,3 +68,14 @@ def test_check_mode_freezes_a_copy(known, api):
     assert simulated.write(FREEZE)
     assert simulated.objects("horizontalpodautoscalers") == [FROZEN]
     assert {method for method, _path in api.sent} == {"GET"}
+
+
+def test_check_mode_asks_the_server_for_nothing_of_a_controller_that_it_would_create(known, api):
+    simulated = simulate(known)
+    bar = rc("bar", 0)
+    assert simulated.write(Create(bar))
+
+    stored = simulated.dry_run(Patch("bar", (put("/spec/template", template("myimage:v2")),)))
+
+    assert stored["spec"]["template"] == template("myimage:v2") and bar["spec"]["template"] == template()
+    assert api.sent == []

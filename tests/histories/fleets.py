@@ -1,0 +1,297 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Histories of fleets: controllers of several kinds, some of one name, that one task updates, killed at a random write.
+
+The task is a process of its own, which ends at once when it is killed, with all its threads. Meanwhile another client may write to
+every controller and pod, and the Lease is renewed many times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import threading
+import traceback
+import typing as t
+from multiprocessing.connection import Connection as Pipe
+from unittest import mock
+
+from history import BROKEN, DEATHS, IMAGES, IMPATIENT, KINDS, Ended, Json
+from hypothesis import note
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from kubernetes.client.exceptions import ApiException
+from namespace import Observer, around_writes, is_ready, owner
+from real import LIMITS, RESOURCES, RealWorld, clocks_ahead
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import Connection
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.run import fleet
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import Clock
+
+#: The label by which a task chooses all of them, and the one that tells which of them a pod belongs to.
+CHOSEN, MEMBER = "tier", "member"
+#: Seconds between two renewals of a Lease, so that a short task renews it too.
+RENEW = 0.3
+#: Pods that become ready after three seconds, so that a task lasts longer than several renewals.
+SLOW = "myimage:v7-slow"
+#: What a task says only where another one has worked on the same controller.
+INTRUSIONS = ("took over", "already working on it")
+
+
+class Member(t.NamedTuple):
+    """A controller of the fleet."""
+
+    kind: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.kind}-{self.name}".lower()
+
+
+class FleetObserver(Observer):
+    """Counts the ready pods of each member as well."""
+
+    def __init__(self, world: FleetWorld) -> None:
+        super().__init__(world.namespace)
+        self.fewest: dict[str, int] = {}
+
+    def _count(self, kind: str, pod: Json) -> None:
+        super()._count(kind, pod)
+        if hasattr(self, "before"):
+            ready = [each["metadata"]["labels"].get(MEMBER, "") for each in self._pods.values() if is_ready(each)]
+            label = pod["metadata"]["labels"].get(MEMBER, "")
+            self.fewest[label] = min(self.fewest.get(label, 10**9), ready.count(label))
+
+
+class FleetWorld(RealWorld):
+    """A namespace of a real cluster with a fleet."""
+
+    def create_all(self, members: t.Mapping[Member, int]) -> None:
+        self._kinds = tuple(RESOURCES)
+        if any(member.kind == "DaemonSet" for member in members):
+            self._nodes = self.namespace.add_nodes(3)
+            self._take(2)
+        for member, replicas in members.items():
+            body = self._manifest(member.kind, replicas)
+            labels = {"app": member.name, MEMBER: member.label}
+            body["metadata"] = {"name": member.name, "labels": {**labels, CHOSEN: "fleet"}}
+            body["spec"]["selector"] = labels if member.kind == "ReplicationController" else {"matchLabels": labels}
+            body["spec"]["template"]["metadata"]["labels"] = labels
+            self.namespace._call("POST", RESOURCES[member.kind].format(self.namespace.name), body)
+        self.comes_to_rest()
+
+    def pods_of(self, member: Member) -> list[tuple[str, bool]]:
+        """Return the image of each pod that is not terminating, and whether the pod is ready."""
+        return [(pod["spec"]["containers"][0]["image"], is_ready(pod)) for pod in self._pods()
+                if pod["metadata"]["labels"].get(MEMBER) == member.label and owner(pod)]
+
+    def roll(self, params: Json, death: tuple[int, bool] | None, floors: t.Mapping[str, int], is_loaded: bool) -> Ended:
+        """Run a task for several of them. Fails where fewer pods of one were ready than its floor."""
+        context = multiprocessing.get_context("fork")
+        ours, theirs = context.Pipe()
+        task = {**{option: spec.get("default") for option, spec in ARGUMENT_SPEC.items()}, **LIMITS, "kind": None,
+                "namespace": self.namespace.name, **params}
+        arguments = (theirs, self.namespace.kubeconfig, task, death, self.clock_ahead)
+        process = context.Process(target=_task, args=arguments)  # forked before there are threads that look on
+        process.start()
+        theirs.close()
+        with FleetObserver(self) as observer, self._load() if is_loaded else contextlib.nullcontext():
+            ours.send("begin")
+            try:
+                ended = ours.recv()
+            except EOFError:
+                ended = Ended("killed")
+            process.join()
+        for label, floor in floors.items():
+            fewest = observer.fewest.get(label, floor)
+            assert fewest >= floor, f"{fewest} pods of {label} ready instead of {floor}"
+        return ended
+
+    @contextlib.contextmanager
+    def _load(self) -> t.Iterator[None]:
+        """Let another client write to every controller and every ready pod, as fast as a busy operator does.
+
+        Each write to a pod that is not ready yet would make KWOK wait anew.
+        """
+        stop = threading.Event()
+
+        def write() -> None:
+            for number in itertools.count():
+                paths = [self._path(kind, item["metadata"]["name"]) for kind in RESOURCES for item in self._items(kind)]
+                paths += [self.namespace._path("pods", pod["metadata"]["name"]) for pod in self._pods() if is_ready(pod)]
+                for path in paths:
+                    if stop.wait(0.02):
+                        return
+                    body = {"metadata": {"annotations": {"tests.example.com/load": str(number)}}}
+                    with contextlib.suppress(ApiException):  # gone meanwhile
+                        self.namespace._call("PATCH", path, body, "application/merge-patch+json")
+
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def _task(pipe: Pipe, kubeconfig: str, params: Json, death: tuple[int, bool] | None, ahead: float) -> t.NoReturn:
+    """Do the module's work for a fleet, in a process of its own, which is killed before or after one of its writes."""
+    try:
+        pipe.recv()
+        with clocks_ahead(ahead), mock.patch.object(fleet, "INTERVALS", fleet.INTERVALS._replace(renew=RENEW)):
+            pipe.send(_ended(kubeconfig, params, death))
+    finally:
+        os._exit(0)
+
+
+def _ended(kubeconfig: str, params: Json, death: tuple[int, bool] | None) -> Ended:
+    try:
+        many = t.cast(fleet.Fleet, fleet.Fleet.from_params(params))
+        groups = {}
+        for kind in many.kinds:
+            flow = choose(request_from({**params, "name": "any", "names": None, "kind": kind}))
+            gateway = KubernetesGateway(Connection({"kubeconfig": kubeconfig}, {}), params["namespace"], flow.watches, False)
+            groups[kind] = fleet.Group(flow, gateway)
+        if death:
+            _kill(groups, *death)
+        result = fleet.run(many, many.requests(params, groups), groups, Clock())
+    except RolloutError as error:
+        return Ended("refused", error.progress, error.message)
+    except Exception:
+        return Ended("crashed", message=traceback.format_exc())
+    return Ended("done", result, result["msg"])
+
+
+def _kill(groups: fleet.Groups, number: int, after: bool) -> None:
+    """Let the process end at its write of that number, whichever thread makes it."""
+    count = itertools.count(1)
+
+    def deadly(_what: t.Any, write: t.Callable[[], bool]) -> bool:
+        is_last = next(count) == number
+        if is_last and not after:
+            os._exit(9)
+        result = write()
+        if is_last:
+            os._exit(9)
+        return result
+
+    for group in groups.values():
+        around_writes(group.gateway, deadly)
+
+
+class Fleets(RuleBasedStateMachine):
+    """One history of a fleet."""
+
+    world: t.Any
+    has_failed = True
+
+    @initialize(members=st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(["foo", "bar", "baz"])), min_size=2, max_size=4,
+                                 unique=True),
+                replicas=st.lists(st.integers(1, 3), min_size=4, max_size=4), ahead=st.sampled_from([0, 0, 100, -100]))
+    def begin(self, members: list[tuple[str, str]], replicas: list[int], ahead: float) -> None:
+        self.members = [Member(*each) for each in members]
+        sizes = {member: 2 if member.kind == "DaemonSet" else size for member, size in zip(self.members, replicas, strict=False)}
+        #: The sizes that may be right.
+        self.sizes = {member: {size} for member, size in sizes.items()}
+        #: The last task, where it was killed, or has not come to its end.
+        self.pending: Json | None = None
+        self.world.clock_ahead = ahead
+        self.world.create_all(sizes)
+        self.has_failed = False
+
+    @rule(image=st.one_of(IMAGES, st.just(SLOW)), concurrency=st.integers(1, 4), death=DEATHS, is_loaded=st.booleans(),
+          max_failures=st.sampled_from(["0", "1", "100%"]), pause=st.sampled_from([{}, {}, {"pause_at": 1}]))
+    def update(self, image: str, concurrency: int, death: tuple[int, bool] | None, is_loaded: bool, max_failures: str,
+               pause: Json) -> None:
+        self._roll({"image": image, "concurrency": concurrency, "max_failures": max_failures, **pause}, death, is_loaded)
+
+    @rule(concurrency=st.integers(1, 4), max_failures=st.sampled_from(["0", "100%"]),
+          on_failure=st.sampled_from(["stop", "rollback"]))
+    def update_to_what_never_works(self, concurrency: int, max_failures: str, on_failure: str) -> None:
+        self._roll({"image": BROKEN, "concurrency": concurrency, "max_failures": max_failures, "on_failure": on_failure,
+                    **IMPATIENT}, None)
+
+    @rule(death=DEATHS, concurrency=st.integers(1, 4))
+    def roll_back(self, death: tuple[int, bool] | None, concurrency: int) -> None:
+        self._roll({"state": "rolled_back", "concurrency": concurrency}, death)
+
+    @precondition(lambda self: self.pending)
+    @rule(death=DEATHS, is_loaded=st.booleans())
+    def same_task_again(self, death: tuple[int, bool] | None, is_loaded: bool) -> None:
+        self._roll(t.cast(Json, self.pending), death, is_loaded)
+
+    @rule(which=st.integers(0, 3), replicas=st.integers(1, 3))
+    def scale(self, which: int, replicas: int) -> None:
+        member = self.members[which % len(self.members)]
+        if member.kind != "DaemonSet":
+            self.sizes[member] = {*(self.sizes[member] if self.pending else ()), replicas}
+            self.world.scale(*member, replicas)
+
+    @rule(index=st.integers(0, 9))
+    def delete_pod(self, index: int) -> None:
+        self.world.delete_pod(index)
+
+    def _roll(self, params: Json, death: tuple[int, bool] | None, is_loaded: bool = False) -> Ended:
+        params = {"label_selectors": [f"{CHOSEN}=fleet"], "kinds": list(KINDS), **params}
+        self.has_failed = True  # until known better
+        self.world.comes_to_rest()
+        floors = {member.label: min([*self.sizes[member], sum(ready for _image, ready in self.world.pods_of(member))])
+                  - (member.kind in ("StatefulSet", "DaemonSet")) for member in self.members}
+        ended = self.world.roll(params, death, floors, is_loaded)
+        note(f"  {ended.how} {ended.message}")
+        assert ended.how != "crashed", ended.message
+        assert not any(text in ended.message for text in INTRUSIONS), ended.message
+        was_pending, self.pending = self.pending, params
+        if ended.how != "killed":
+            results = ended.result.get("results", [])
+            assert len(results) == len(self.members), f"{len(results)} results of {len(self.members)} controllers"
+            assert any(each["failed"] for each in results) == (ended.how == "refused"), ended.message
+            is_whole = all(each.get("rollout", {}).get("phase", "complete") == "complete" for each in results)
+            if is_whole:
+                self.pending = None
+            if ended.how == "refused" and not (was_pending or params.get("image") == BROKEN):
+                assert is_loaded and "keeps changing" in ended.message, ended.message
+            if ended.how == "done" and is_whole and "image" in params:
+                self._have(params["image"])
+        self.has_failed = False
+        return ended
+
+    def _have(self, image: str) -> None:
+        """Fail unless all pods of each member are of this image, and as many as somebody has asked for."""
+        self.world.comes_to_rest()
+        for member in self.members:
+            pods = self.world.pods_of(member)
+            assert len(pods) in self.sizes[member], f"{len(pods)} pods of {member} instead of {self.sizes[member]}"
+            assert set(pods) <= {(image, True)}, f"{member} has {pods}"
+
+    def teardown(self) -> None:
+        """One undisturbed task leaves what it was asked for, and nothing else."""
+        if self.has_failed:
+            return
+        if self.pending:
+            self._roll({**self.pending, "max_failures": "100%"}, None)
+        if self.pending:
+            self._roll({"state": "rolled_back", "max_failures": "100%"}, None)
+        self.pending = None
+        ended = self._roll({"image": "myimage:last", "concurrency": 4}, None)
+        assert ended.how == "done", ended.message
+        again = self._roll({"image": "myimage:last"}, None)
+        assert not again.result["changed"], "the last task changes something again"
+        for kind in KINDS:
+            names = sorted(member.name for member in self.members if member.kind == kind)
+            assert self.world.names(kind) == names, f"{kind}: {self.world.names(kind)} instead of {names}"
+        for member in self.members:
+            item = self.world.look(*member)
+            marks = {each for each in item["metadata"].get("annotations") or {} if "baton.kubernetes" in each}
+            assert marks <= {"baton.kubernetes/last-rollout"}, f"marks are left on {member}: {marks}"
+            assert "priorityClassName" not in item["spec"]["template"]["spec"], f"the template of {member} is closed"
+        assert not self.world.leftovers()

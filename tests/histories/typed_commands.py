@@ -1,0 +1,109 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The commands of an error, as a user pastes them: parsed into a task's options, or into a verb of kubectl."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import typing as t
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model import options
+
+Json = dict[str, t.Any]
+
+#: What the ad-hoc command of a task begins with.
+AD_HOC = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
+#: What a user has to replace in a command, and by what.
+PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
+#: Options of a task that a command to repeat it has to have as well: who pastes it wants the same update, as gently.
+REPEATED = ("next_name", "container", "images", "to_revision", "max_surge", "max_unavailable", "min_ready_seconds", "update_period",
+            "revision_history_limit", "pause_at", "max_steps", "soak", "nodes", "on_failure", "failure_grace", "progress_deadline",
+            "timeout", "autoscaler")
+#: Those of them that mean nothing to a task that undoes an update.
+FORWARD = ("min_ready_seconds", "timeout", "on_failure", "pause_at", "soak", "nodes", "max_steps")
+#: Options of the connection, which a world gives by itself.
+CONNECTION = ("context", "kubeconfig", "host", "namespace")
+
+
+def alternatives(message: str) -> list[list[list[str]]]:
+    """Return what an error tells to type next: ways of which one is to be chosen, each with its commands in their order.
+
+    A command that only shows something is left out, and so is a way with an editor in it, and one for where a guess is not right.
+    """
+    _rest, _next, lines = message.partition("\nNext:\n")
+    ways: list[list[list[str]]] = [[]]
+    for line in map(str.strip, lines.splitlines()):
+        if line.startswith("if not"):
+            break
+        if line == "or:":
+            ways.append([])
+        elif line.startswith(("ansible ", "kubectl ")):
+            ways[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING, line)))
+    ways = [way for way in ways if "edit" not in map(_verb, way)]
+    changing = [[words for words in way if _verb(words) not in ("get", "describe")] for way in ways]
+    return list(filter(None, changing))
+
+
+def _verb(words: list[str]) -> str:
+    return kubectl(words)[0] if words[0] == "kubectl" else ""
+
+
+def task_params(words: list[str]) -> Json | None:
+    """Return the options of an ad-hoc command as the module gets them, without those of the connection; None for kubectl's.
+
+    Fails where Ansible would not accept them.
+    """
+    if words[: len(AD_HOC)] != AD_HOC:
+        assert words[0] == "kubectl", f"not a command for the module: {words}"
+        return None
+    (text,) = words[len(AD_HOC):]
+    typed = json.loads(text) if text.startswith("{") else dict(each.split("=", 1) for each in shlex.split(text))
+    typed = {option: value for option, value in typed.items() if option not in CONNECTION}
+    validated = ArgumentSpecValidator(options.ARGUMENT_SPEC).validate(typed)
+    assert not validated.error_messages, f"{text}: {validated.error_messages}"
+    return {option: validated.validated_parameters[option] for option in typed}
+
+
+def goal(params: Json) -> tuple[t.Any, ...]:
+    """Return what two tasks have in common that ask for the same pods."""
+    return params.get("state", "updated"), params.get("image"), str(params.get("to_revision"))
+
+
+def lost_options(params: Json, message: str) -> list[str]:
+    """Return the options of a task that the command to repeat it, in its error, does not have, or has otherwise."""
+    params = {option: value for option, value in params.items() if option != "next_name"}  # the error may tell another one
+    undoes = params.get("state") == "rolled_back" and "to_revision" not in params
+    needed = [option for option in REPEATED if option in params and not (undoes and option in FORWARD)]
+    tasks = [typed for way in alternatives(message) for words in way if (typed := task_params(words)) is not None]
+    return [f"{option} in {typed}" for typed in tasks if goal(typed) == goal(params)
+            for option in needed if typed.get(option, _default(option)) != _typed(option, params[option])]
+
+
+def _default(option: str) -> t.Any:
+    return options.ARGUMENT_SPEC[option].get("default")
+
+
+def _typed(option: str, value: t.Any) -> t.Any:
+    """Return a value as the module gets it."""
+    return ArgumentSpecValidator({option: options.ARGUMENT_SPEC[option]}).validate({option: value}).validated_parameters[option]
+
+
+def kubectl(words: list[str]) -> tuple[str, list[str], Json]:
+    """Return a command of kubectl as its verb, its arguments and its options, without those of the connection."""
+    flags: Json = {}
+    arguments: list[str] = []
+    rest = iter(words[1:])
+    for word in rest:
+        if word in ("-n", "-p", "-o", "-L", "-l"):
+            flags[word] = next(rest)
+        elif word.startswith("--"):
+            name, _equals, value = word.partition("=")
+            flags[name] = value
+        else:
+            arguments.append(word)
+    return arguments[0], arguments[1:], flags

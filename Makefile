@@ -75,7 +75,7 @@ test-manifests: .venv/ready ## Pod templates as public projects write them, and 
 	@.venv/bin/python tests/run.py manifests
 
 .PHONY: test-histories
-test-histories: .venv/ready ## Random tasks, killed at random writes, with other hands between them: 500 histories, 20 minutes
+test-histories: .venv/ready ## Random tasks, killed at random writes, with other clients between them: 500 histories, 40 minutes
 	@.venv/bin/python tests/run.py histories
 
 .PHONY: test-versions

@@ -32,8 +32,8 @@ from real import RealWorld  # noqa: E402
 from simulated import SimulatedWorld  # noqa: E402
 from workers import begin  # noqa: E402
 
-#: Histories of one seed, and deeds of one history.
-HISTORIES, DEEDS = 6, 5
+#: Histories of one seed, or of one seed of fleets, which last longer; and moves of one history.
+HISTORIES, OF_FLEETS, DEEDS = 6, 2, 5
 #: What is told apart from the kinds: histories of several controllers; and of how many seeds one makes these, if not all.
 FLEET, EVERY = "Fleet", 4
 CLUSTER = embedded.of_this_checkout("histories")
@@ -102,7 +102,7 @@ def play_really(seed: int, kinds: t.Sequence[str]) -> tuple[int, Done, str]:
     """The same on the real cluster; in a process of its own."""
     is_fleet = kinds == [FLEET] or (FLEET in kinds and seed % EVERY == 0)
     machine, world = (Fleets, FleetWorld) if is_fleet else (History, RealWorld)
-    return play(lambda: world(CLUSTER, f"history-{seed}"), seed, HISTORIES, kinds, machine)
+    return play(lambda: world(CLUSTER, f"history-{seed}"), seed, OF_FLEETS if is_fleet else HISTORIES, kinds, machine)
 
 
 def main() -> int:

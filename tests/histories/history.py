@@ -402,7 +402,8 @@ class History(RuleBasedStateMachine):
         surge = max(_surge(params, self.kind, each, self.own) for each in self.sizes)
         ceiling = max(len(self.world.pods()), max(self.sizes) + surge)
         # The Deployment controller counts sizes of ReplicaSets. That of DaemonSets adds pods while old ones go, in one turn.
-        is_counted = not hurry and self.kind != "Deployment" and not (self.kind == "DaemonSet" and (surge or self.has_broken))
+        surges = self.kind == "DaemonSet" and (surge or self.has_broken or self.is_unmarked)  # as a killed task has left it
+        is_counted = not hurry and self.kind != "Deployment" and not surges
         ended = self.world.task(params, death, 0 if hurry else size - missing, ceiling if is_counted else None)
         note(f"  {ended.how} {ended.message}")
         if ended.how == "refused":

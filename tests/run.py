@@ -108,7 +108,7 @@ TIERS = {
             "antsibull-changelog lint",
         ]
     ),
-    "unit": Tier([f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=60 tests/unit"]),
+    "unit": Tier([f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"]),
     "browser": Tier(
         [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/filter"],
         missing=no_browser,

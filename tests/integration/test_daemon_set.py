@@ -377,7 +377,8 @@ def test_what_it_was_is_told_with_pods_and_commands(namespace, nodes, monkeypatc
     analysis = task.analysis({**defaults, **params, "prometheus_url": "http://x", "metrics": metrics})
     is_new = {each["name"]: each["is_new"] for each in told["pods"]}
     assert {**dict.fromkeys(analysis["new_pods"], True), **dict.fromkeys(analysis["old_pods"], False)} == is_new
-    assert "the task that began it" in told["resume_command"] and "kind=DaemonSet state=rolled_back" in told["rollback_command"]
+    assert "the task that began it" in told["resume_command"]
+    assert "kind=DaemonSet " in told["rollback_command"] and "state=rolled_back" in told["rollback_command"]
 
 
 def test_what_is_missing_for_a_pause_is_told_before_the_first_write(namespace, nodes):

@@ -415,7 +415,8 @@ def test_what_it_was_is_told_with_pods_and_commands(namespace):
     history = [(each["revision"], each["images"]["web"]) for each in told["history"]]
     assert history == [(2, "myimage:v2"), (1, "myimage:v1")]
     assert {each["name"]: each["is_new"] for each in told["pods"]} == {"foo-0": False, "foo-1": False, "foo-2": True}
-    assert "the task that began it" in told["resume_command"] and "kind=StatefulSet state=rolled_back" in told["rollback_command"]
+    assert "the task that began it" in told["resume_command"]
+    assert "kind=StatefulSet " in told["rollback_command"] and "state=rolled_back" in told["rollback_command"]
 
 
 def test_what_is_missing_for_a_rollback_is_told_before_the_first_write(namespace):

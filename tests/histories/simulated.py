@@ -37,9 +37,9 @@ STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUn
 class Looked(Cluster):
     """A model whose pods are looked at after each of its moves; its client may die before or after one of its writes."""
 
-    def __init__(self, kind: Kind, replicas: int, image: str, own: Json) -> None:
+    def __init__(self, kind: Kind, replicas: int, image: str = "myimage:v1", own: Json | None = None) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, own = kind, own or {}
         item = {**rc(replicas=replicas, image=image, available=0 if image == BROKEN else None), "kind": str(kind)}
         if kind is not Kind.REPLICATION_CONTROLLER:
             item["spec"] = {**item["spec"], "selector": {"matchLabels": item["spec"]["selector"]}}

@@ -207,7 +207,7 @@ def as_kubectl(namespace, command: str) -> None:
     options = dict(word.split("=", 1) for word in words if word.startswith("--") and "=" in word)
     assert program == "kubectl" and words[words.index("-n") + 1] == namespace.name, command
     at = words.index("-n") + 2
-    verb, *rest = [word for word in words[at:]]
+    verb, *rest = words[at:]
     plain = [word for word in rest if not word.startswith("-") and not word.startswith("{")]
     if verb == "rollout":
         assert plain[0] == "resume", command

@@ -36,4 +36,4 @@ def test_each_is_pasted_by_a_test_or_has_a_reason(site):
 ])
 def test_a_command_that_would_be_refused_is_noticed_in_any_test(command, what):
     with pytest.raises(what):
-        RolloutError("it failed", next_command=command)
+        _refused_at_once = RolloutError("it failed", next_command=command)

@@ -72,10 +72,10 @@ def test_check_mode_freezes_a_copy(known, api):
 
 def test_check_mode_asks_the_server_for_nothing_of_a_controller_that_it_would_create(known, api):
     simulated = simulate(known)
-    bar = rc("bar", 0)
-    assert simulated.write(Create(bar))
+    created = rc("bar", 0)
+    assert simulated.write(Create(created))
 
     stored = simulated.dry_run(Patch("bar", (put("/spec/template", template("myimage:v2")),)))
 
-    assert stored["spec"]["template"] == template("myimage:v2") and bar["spec"]["template"] == template()
+    assert stored["spec"]["template"] == template("myimage:v2") and created["spec"]["template"] == template()
     assert api.sent == []

@@ -72,7 +72,6 @@ class Unwell(Cluster):
         return not (self.tries or self.leases or self.events)
 
 
-
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_task_waits_for_the_pods_and_changes_nothing(kind, end):

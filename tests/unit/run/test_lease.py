@@ -744,6 +744,8 @@ class Turns:
         self.current, self.overlaps = None, []
 
     def add(self, work):
+        it = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0), wakes=0.0, is_over=False)
+
         def run():
             it.go.acquire()
             with contextlib.suppress(Died):
@@ -751,7 +753,6 @@ class Turns:
             it.is_over = True
             it.back.release()
 
-        it = types.SimpleNamespace(go=threading.Semaphore(0), back=threading.Semaphore(0), wakes=0.0, is_over=False)
         it.thread = threading.Thread(target=run)
         self.threads.append(it)
         it.thread.start()

@@ -916,12 +916,12 @@ def test_where_nothing_keeps_the_template_of_before_it_is_neither_offered_nor_ca
 # Pods that the server only counts as new
 
 
-def created_again(it, image, strategy=STRATEGY):
+def created_again(it, image, strategy=None):
     """foo was deleted with --cascade=orphan and is created again with that image: the numbers of its templates begin anew."""
     item = it.items["foo"]
     annotations = {marks.TEMPLATE_GENERATION: "1"}
     it.items["foo"] = {**item, "metadata": {**item["metadata"], "annotations": annotations, "generation": 1},
-                       "spec": {**item["spec"], "template": template(image), "updateStrategy": strategy}, "status": {}}
+                       "spec": {**item["spec"], "template": template(image), "updateStrategy": strategy or STRATEGY}, "status": {}}
     it._pods["foo"] = tuple(pod._replace(generation="1") for pod in it.pods("foo"))
     it.settle()
 

@@ -758,7 +758,8 @@ class Turns:
         it.thread.start()
 
     def wait(self, seconds):
-        it, it.wakes = self.current, self.now + seconds
+        it = self.current
+        it.wakes = self.now + seconds
         it.back.release()
         it.go.acquire()
 

@@ -110,10 +110,9 @@ TIERS = {
     ),
     "unit": Tier([f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"]),
     "browser": Tier(
-        [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/filter"],
+        [f"python tests/cluster/debian.py {BROWSER}", f"{PYTEST} -m browser tests/unit/report"],
         missing=no_browser,
-        files=("tests/unit/filter", "roles/image_bump/templates", "plugins/plugin_utils/curves.py",
-               "plugins/plugin_utils/overview.py", "plugins/plugin_utils/rollouts.py", "plugins/plugin_utils/sizes_chart.py"),
+        files=("tests/unit/report", "roles/image_bump/templates", "plugins/plugin_utils/report"),
     ),
     "sanity": Tier(["bash tests/sanity/run"]),
     "packaging": Tier(["python tests/packaging"]),

@@ -55,70 +55,24 @@ _value:
   type: str
 """
 
-import datetime
-import functools
 import pathlib
 
 import jinja2
-import markupsafe
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import objects, visible
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import curves, overview, rollouts, sizes_chart
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import page
 
 #: What the role image_bump writes.
 TEMPLATE = pathlib.Path(__file__).parents[2] / "roles" / "image_bump" / "templates" / "report.html.j2"
 
 
 def rollout_report(data: dict, template: str | pathlib.Path = TEMPLATE) -> str:
-    """The page, from what the role has collected and the path of its template."""
     if not isinstance(data, dict):
         raise AnsibleFilterError(f"rollout_report needs a dictionary, not a {type(data).__name__}")
-    path = pathlib.Path(template)
     try:
-        page = _environment(path.parent).get_template(path.name)
+        return page.render(data, pathlib.Path(template))
     except jinja2.TemplateError as error:
         raise AnsibleFilterError(f"rollout_report cannot use the template {template}: {error}") from error
-    data = rollouts.of_clusters(data)
-    return page.render(data=data, report=rollouts.Report(data), picture=picture, describe=sizes_chart.describe,
-                       is_drawn=sizes_chart.is_possible(), curves=curves.of_stages(objects(data, "stages")),
-                       picture_of_curve=picture_of_curve, most_steps=rollouts.STEPS, most_rows=overview.ALL_SHOWN)
-
-
-@functools.cache
-def _environment(folder: pathlib.Path) -> jinja2.Environment:
-    """Ansible's own templating ignores autoescape, and a message from a pod may hold whatever its owner likes."""
-    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True,
-                                     lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_finalized)
-    environment.filters |= {"day": day, "time": time, "took": took, "told": curves.told, "parts": overview.parts}
-    return environment
-
-
-def _finalized(value: object) -> object:
-    """What would turn the order of letters round, or hide some, is shown; what comes from the cluster has none any more."""
-    return visible(value, "\n") if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
-
-
-def picture(rollout: rollouts.Rollout, width: int, height: int, name: str) -> markupsafe.Markup:
-    """The only part of the page that is not escaped by the template: drawsvg has done it."""
-    return markupsafe.Markup(sizes_chart.draw(rollout, width, height, name))
-
-
-def picture_of_curve(curve: curves.Curve, width: int, height: int, name: str) -> markupsafe.Markup:
-    """The same of what was measured."""
-    return markupsafe.Markup(curves.draw(curve, width, height, name))
-
-
-def day(at: datetime.datetime | None) -> str:
-    return f"{at:%Y-%m-%d %H:%M:%S}" if at else "not known"
-
-
-def time(at: datetime.datetime | None) -> str:
-    return f"{at:%H:%M:%S}" if at else "not known"
-
-
-def took(begin: datetime.datetime | None, end: datetime.datetime | None) -> str:
-    return rollouts.duration((end - begin).total_seconds()) if begin and end else "not known"
 
 
 class FilterModule:

@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import rollouts, sizes_chart
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import rollouts, sizes_chart
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import pytest
 from results import paused, updated
 
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import sizes_chart
-from ansible_collections.baton.kubernetes.plugins.plugin_utils.rollouts import Report
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import sizes_chart
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report.rollouts import Report
 
 SVG = "{http://www.w3.org/2000/svg}"
 WIDTH, HEIGHT = 600, 300

@@ -14,7 +14,7 @@ from ansible.errors import AnsibleFilterError
 from results import analysis, failed, paused, soaked, updated
 
 from ansible_collections.baton.kubernetes.plugins.filter.rollout_report import rollout_report
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import sizes_chart
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import sizes_chart
 
 TEMPLATE = Path(__file__).parents[3] / "roles" / "image_bump" / "templates" / "report.html.j2"
 HTML = "{http://www.w3.org/1999/xhtml}"

@@ -10,8 +10,8 @@ import doctest
 import pytest
 from results import FAILURE, failed, paused, updated
 
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import overview, rollouts
-from ansible_collections.baton.kubernetes.plugins.plugin_utils.rollouts import Report
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import overview, rollouts
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report.rollouts import Report
 
 
 def only(*results, **more):

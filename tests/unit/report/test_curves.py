@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from results import analysis
 
-from ansible_collections.baton.kubernetes.plugins.plugin_utils import curves
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import curves
 
 WIDTH, HEIGHT = 600, 260
 

@@ -80,18 +80,21 @@ class Curve:
 
 def of_stages(stages: t.Sequence[Json]) -> list[Curve]:
     """The curves of all checks that were analyses, in the order in which they were begun; of many, those that have failed first."""
-    found: dict[tuple[str, str], list[list[Point]]] = {}
-    for check in (each for stage in stages for each in objects(stage, "checks")):
-        measured = mapping(check, "measured")
+    found: dict[tuple[str, str, str], list[list[Point]]] = {}
+    checks = [mapping(check, "measured") for stage in stages for check in objects(stage, "checks")]
+    kinds = {text(measured, "kind") for measured in checks} - {""}
+    for measured in checks:
         thresholds = {text(each, "name"): mapping(each, "thresholds") for each in objects(measured, "metrics")}
         runs: dict[str, list[Point]] = {}
         for each in objects(measured, "measurements"):
             if at := moment(each.get("at")):
                 name = text(each, "metric")
                 runs.setdefault(name, []).append(_point(each, at, thresholds.get(name, {})))
-        for name, points in runs.items():
-            found.setdefault((text(measured, "name"), name), []).append(sorted(points, key=lambda point: point.at))
-    curves = [Curve(controller, metric, runs) for (controller, metric), runs in found.items()]
+        for metric, points in runs.items():
+            key = text(measured, "kind"), text(measured, "name"), metric
+            found.setdefault(key, []).append(sorted(points, key=lambda point: point.at))
+    curves = [Curve(f"{kind} {name}".strip() if len(kinds) > 1 else name, metric, runs)
+              for (kind, name, metric), runs in found.items()]
     return sorted(curves, key=lambda curve: not curve.failed)[:CURVES] if len(curves) > CURVES else curves
 
 

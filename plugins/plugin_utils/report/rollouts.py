@@ -2,10 +2,9 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the report tells: the results of a role's tasks, sorted by controller. Pure.
+"""Sort the results of a role's tasks by controller, and decide what the report shows of each. Pure.
 
-The results may come from a run that was interrupted, or from another version of the module: whatever is missing counts as
-empty, and is shown as not known.
+The shape of the results is in `data`; what is missing, or of another type, counts as empty.
 """
 
 from __future__ import annotations
@@ -17,13 +16,25 @@ import functools
 import itertools
 import typing as t
 
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import mapping, number, objects, text, values
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.fields import (
+    mapping,
+    number,
+    objects,
+    seconds,
+    text,
+    values,
+)
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.soaks import NOT_PASSED
 
 from .overview import Overview, Row
 
 Json = dict[str, t.Any]
 
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+#: The name of the stage that is the way back.
+ROLLBACK = "rollback"
+#: What a run says of itself, and a page on many runs only if all of them say the same.
+COMMON = ("name", "namespace", "image", "images", "user", "host")
 #: The most controllers that have a section of their own, the most samples that a picture is drawn of, and the most steps told.
 SECTIONS, SAMPLES, STEPS = 10, 500, 500
 
@@ -74,22 +85,26 @@ class Rollout:
     name: str
     results: list[Json]
     kind: str = ""
+    #: The name, and the kind if another controller of the report has the same name.
+    title: str = ""
 
-    @property
+    @functools.cached_property
     def last(self) -> Json:
-        return self.results[-1]
+        """The last result of a task that did not skip the controller, if there is one."""
+        return next((result for result in reversed(self.results) if not result.get("skipped")), self.results[-1])
 
     @property
     def outcome(self) -> str:
-        if self.last.get("failed") or self.failure:
-            return "failed"
+        """Return the state in which the last task left the controller, or failed if that task failed."""
         if self.last.get("skipped"):
             return "skipped"
         phase = text(mapping(self.last, "rollout"), "phase")
+        ended = text(mapping(self.last, "rollout", "last_rollout"), "outcome")
+        if self.last.get("failed"):
+            return ended if phase == "complete" and ended == "rolled_back" and self.last.get("steps") else "failed"
         if phase != "complete":
             return phase or "not known"
-        record = mapping(self.last, "rollout", "last_rollout")
-        return text(record, "outcome") or "complete" if self.steps else "unchanged"
+        return (ended or "complete") if self.steps else "unchanged"
 
     @property
     def message(self) -> str:
@@ -118,8 +133,8 @@ class Rollout:
     @property
     def images(self) -> dict[str, tuple[str, str]]:
         """Images before and after, by container."""
-        before, after = (mapping(each, "rollout", "images", when) for each, when in
-                         ((self.results[0], "before"), (self.last, "after")))
+        known = [images for each in self.results if (images := mapping(each, "rollout", "images"))]
+        before, after = (mapping(known[0], "before"), mapping(known[-1], "after")) if known else ({}, {})
         return {name: (text(before, name), text(after, name)) for name in {**before, **after}}
 
     @property
@@ -204,13 +219,26 @@ class Report:
     @functools.cached_property
     def rollouts(self) -> list[Rollout]:
         """One for each controller, in the order in which they were begun."""
-        by_name: dict[tuple[str, str], list[Json]] = collections.defaultdict(list)
-        for task in objects(self.data, "results"):
-            for each in objects(task, "results") or [task]:
-                controller = mapping(each, "rollout", "controller") or mapping(each, "rollout", "next")
-                name = text(each, "name") or text(controller, "name") or text(self.data, "name")
-                by_name[text(each, "kind"), name].append(each)
-        return [Rollout(name, results, kind) for (kind, name), results in by_name.items()]
+        tasks = [objects(task, "results") or [task] for task in objects(self.data, "results")]
+        kinds: dict[str, set[str]] = collections.defaultdict(set)
+        for result in itertools.chain(*tasks):
+            kinds[self._name(result)] |= set(filter(None, [text(result, "kind")]))
+        found: dict[tuple[str, str, int], list[Json]] = {}
+        for results in tasks:
+            count: collections.Counter[tuple[str, str]] = collections.Counter()
+            for result in results:
+                name = self._name(result)
+                # A task for one controller does not return the kind.
+                kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
+                found.setdefault((name, kind, count[name, kind]), []).append(result)
+                count[name, kind] += 1
+        names = collections.Counter(name for name, _kind, _number in found)
+        return [Rollout(name, results, kind, f"{kind} {name}".strip() if names[name] > 1 else name)
+                for (name, kind, _number), results in found.items()]
+
+    def _name(self, result: Json) -> str:
+        controller = mapping(result, "rollout", "controller") or mapping(result, "rollout", "next")
+        return text(result, "name") or text(controller, "name") or text(self.data, "name")
 
     @property
     def is_fleet(self) -> bool:
@@ -266,6 +294,8 @@ class Report:
 
     def _decision(self, stage: Json, following: Json | None) -> str:
         """What came after a stage."""
+        if following and text(following, "stage") == ROLLBACK:
+            return "turned back"
         if following:
             return f"went on to {text(following, 'stage') or 'the next stage'}"
         ended = {"updated": "complete: all pods are new", "paused": "left paused there", "rolled_back": "rolled back",
@@ -287,27 +317,32 @@ class Report:
 
 
 def of_clusters(data: Json) -> Json:
-    """The data of many clusters with what they have in common, from what each has told; other data as it is."""
+    """Return the data of many clusters with what their runs have in common; other data unchanged."""
     clusters = mapping(data, "clusters")
-    told = [each for each in (mapping(clusters, name) for name in clusters) if text(each, "outcome")]
-    outcomes = {text(each, "outcome") for each in told}
     if not clusters or "outcome" in data:
         return data
-    outcome = outcomes.pop() if len(outcomes) == 1 else "failed" if outcomes - {"updated", "paused"} else "paused"
-    times = {key: [text(each, key) for each in told if moment(each.get(key))] for key in ("started", "ended")}
-    count = sum(text(each, "outcome") == "updated" for each in told)
-    return {"name": "", "started": min(times["started"], default=""), "ended": max(times["ended"], default=""),
-            **{key: told[0].get(key) for key in ("name", "image", "images", "user", "host") if told and key in told[0]}, **data,
-            "outcome": outcome if len(told) == len(clusters) or outcome == "failed" else "incomplete",
+    runs = [run for name in clusters if text(run := mapping(clusters, name), "outcome")]
+    outcomes = collections.Counter(text(run, "outcome") for run in runs)
+    has_failed = bool(outcomes.keys() - {"updated", "paused"})
+    if len(runs) < len(clusters):
+        outcome = "failed" if has_failed else "incomplete"
+    else:
+        outcome = min(outcomes) if len(outcomes) == 1 else "failed" if has_failed else "paused"
+    common = {key: runs[0].get(key) for key in COMMON if runs and all(run.get(key) == runs[0].get(key) for run in runs)}
+    started, ended = ([at for run in runs if (at := moment(run.get(key)))] for key in ("started", "ended"))
+    count = outcomes["updated"]
+    return {"name": "", **common, "started": str(min(started, default="")), "ended": str(max(ended, default="")),
+            "outcome": outcome, **data,
             "message": f"{count} of {len(clusters)} clusters {'is' if count == 1 else 'are'} updated."}
 
 
-def _cluster(name: str, data: Json, region: str) -> Row:
-    """What the run in one of many clusters has told; nothing where it was not begun."""
-    is_told = bool(text(data, "outcome"))
-    message = text(data, "message") if is_told else "It has told nothing: it was not begun, or its run was interrupted."
-    return Row(name, text(data, "page"), region, text(data, "outcome") or "not known", message,
-               moment(data.get("started")), moment(data.get("ended")), str(len(Report(data).rollouts)) if is_told else "–")
+def _cluster(name: str, run: Json, region: str) -> Row:
+    """Return the row of one of many clusters; run is {} for a cluster without data."""
+    if not (outcome := text(run, "outcome")):
+        return Row(name, text(run, "page"), region, "not known",
+                   "No result: not begun, interrupted, or the cluster cannot be reached.", None, None, "–")
+    return Row(name, text(run, "page"), region, outcome, text(run, "message"), moment(run.get("started")),
+               moment(run.get("ended")), str(len(Report(run).rollouts)))
 
 
 def change(step: Json) -> str:
@@ -323,13 +358,10 @@ def change(step: Json) -> str:
     return f"{before} → {after}" + (" replicas" if isinstance(after, int) else "")
 
 
-def moment(text_: t.Any) -> datetime.datetime | None:
-    """A time of day in RFC 3339; None where there is none that can be read."""
-    try:
-        at = datetime.datetime.fromisoformat(text_.replace("Z", "+00:00"))
-    except (AttributeError, TypeError, ValueError):
-        return None
-    return at.astimezone(datetime.timezone.utc)
+def moment(time: t.Any) -> datetime.datetime | None:
+    """Return a time in RFC 3339, and None for anything else."""
+    since = seconds(time)
+    return None if since is None else _EPOCH + datetime.timedelta(seconds=since)
 
 
 def duration(seconds: float) -> str:

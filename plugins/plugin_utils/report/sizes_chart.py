@@ -47,7 +47,7 @@ class _Chart:
         self.height = self.most * 1.06  # so that the line of the ceiling is not the edge
         self.picture = drawsvg.Drawing(width, height, id_prefix=name, role="img", class_="sizes",
                                        aria_labelledby=f"{name}-title {name}-desc")
-        self.picture.append(drawsvg.Title(f"Pods of {rollout.name} over time", id=f"{name}-title"))
+        self.picture.append(drawsvg.Title(f"Pods of {rollout.title} over time", id=f"{name}-title"))
         self.picture.append(_Description(describe(rollout), id=f"{name}-desc"))
 
     def svg(self) -> str:

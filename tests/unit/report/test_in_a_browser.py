@@ -30,7 +30,7 @@ TEXT = "\n".join(f"line {number}: <b>{WORD}</b> 日本語のとても長い名�
 def bloated(item):
     """The same with names as long as they may be, words without an end, and fifty lines where there is a sentence."""
     if isinstance(item, dict):
-        return {key: each if key in ("at", "phase", "started", "ended", "action", "outcome") else
+        return {key: each if key in ("at", "phase", "started", "ended", "action", "outcome", "kind") else
                 NAME if key in ("name", "pod", "container", "metric") and isinstance(each, str) else bloated(each)
                 for key, each in item.items()}
     if isinstance(item, list):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import copy
+import urllib.parse
 from pathlib import Path
 
 import html5lib
@@ -84,19 +85,44 @@ def test_it_tells_of_many_clusters_in_one_table():
 
     rows = {text(row.find(f"{HTML}th")): row for row in tables(tree)["3 clusters, in their order"].iter(f"{HTML}tr")}
     assert text(rows["malmo canary"]).startswith("malmo canary updated 10:00:00 , 1 min 15 s 1 shop is updated")
-    assert "It has told nothing" in text(rows["porto"]) and "No task has told" not in text(tree)
-    assert text(tree.find(f".//{HTML}header")).startswith("shop incomplete 2 of 3 clusters are updated.")
+    assert text(rows["porto"]).endswith("No result: not begun, interrupted, or the cluster cannot be reached.")
+    assert "No task has told" not in text(tree)
+    assert text(tree.find(f".//{HTML}header")).startswith("default/shop incomplete 2 of 3 clusters are updated.")
     assert [each.get("href") for each in tree.iter(f"{HTML}a")] == ["./rollout-malmo.html", "./rollout%20lyon.html"]
 
 
 @pytest.mark.parametrize("outcomes, said", [
     (["updated", "updated"], "updated 2 of 2 clusters are updated."), (["updated", "rolled_back"], "failed 1 of 2"),
     (["rolled_back", "rolled_back"], "rolled back 0 of 2"), (["updated", "paused"], "paused 1 of 2"),
-    (["updated", ""], "incomplete 1 of 2"), (["failed", ""], "failed 0 of 2"), (["", ""], "incomplete 0 of 2")])
+    (["updated", ""], "incomplete 1 of 2"), (["failed", ""], "failed 0 of 2"), (["", ""], "incomplete 0 of 2"),
+    (["rolled_back", ""], "failed 0 of 2"), (["paused", ""], "incomplete 0 of 2")])
 def test_what_has_become_of_all_clusters_is_what_has_become_of_each(outcomes, said):
     tree = page({"clusters": {f"c{number}": {"name": "shop", "outcome": each} for number, each in enumerate(outcomes)}})
 
     assert said in text(tree.find(f".//{HTML}header"))
+
+
+def test_the_header_of_many_clusters_claims_what_all_of_them_say():
+    header = text(page({"clusters": {"eu": DATA, "us": DATA | {"image": "myimage:v3", "user": "bob"}, "ap": {}}})
+                  .find(f".//{HTML}header"))
+
+    assert "default/shop" in header and "controller" in header
+    assert not [words for words in ("myimage", "ada", "bob") if words in header]
+
+
+NAMES = ["eu", "europe", "localhost", "arn:aws:eks:eu-1:42:cluster/shop", "a b", "<b>&amp;</b>", "50%", "#1?", "../x"]
+
+
+def test_each_cluster_has_a_row_and_a_link_of_its_own_whatever_its_name():
+    clusters = {name: {"outcome": "updated", "page": f"rollout-{name}.html"} for name in NAMES}
+    tree = page({"clusters": clusters, "regions": {"<i>": NAMES[:2], "all": NAMES[2:]}})
+
+    rows = [row.find(f"{HTML}th") for row in tables(tree)[f"{len(NAMES)} clusters, in their order"].iter(f"{HTML}tr")][1:]
+    assert [text(row.find(f"{HTML}a")) for row in rows] == NAMES
+    links = [urllib.parse.urlsplit(row.find(f"{HTML}a").get("href")) for row in rows]
+    assert [urllib.parse.unquote(link.path) for link in links] == [f"./rollout-{name}.html" for name in NAMES]
+    assert not [link for link in links if link.scheme or link.netloc or link.query or link.fragment]
+    assert [text(row.find(f"{HTML}span")) for row in rows] == ["<i>"] * 2 + ["all"] * 7
 
 
 @pytest.mark.parametrize("link", ["javascript:alert(1)", "//evil.example/", "/etc/passwd", "..//x"])
@@ -116,9 +142,17 @@ def test_of_many_what_failed_is_shown_at_once_and_the_rest_on_demand():
 
 
 def test_two_kinds_of_one_name_are_two():
-    results = [updated() | {"kind": kind} for kind in ("ReplicaSet", "StatefulSet")]
+    kinds = ("ReplicaSet", "StatefulSet")
+    measured = [analysis() for _kind in kinds]
+    for kind, check in zip(kinds, measured, strict=True):
+        check["measured"]["kind"] = kind
+    tree = page({"results": [{"results": [soaked() | {"kind": kind} for kind in kinds]}],
+                 "stages": [DATA["stages"][0] | {"checks": measured}]})
 
-    assert "shop ReplicaSet updated" in text(page({"results": [{"results": results}]}))
+    assert "shop ReplicaSet paused" in text(tree) and "soak of StatefulSet shop:" in text(tree)
+    assert [text(each) for each in tree.iter(f"{HTML}h2")][-2:] == ["ReplicaSet shop paused", "StatefulSet shop paused"]
+    assert [text(each) for each in tree.iter(f"{HTML}h3")][:4] == [
+        f"{metric} of {kind} shop" for kind in kinds for metric in ("success_rate", "latency")]
 
 
 def test_a_long_text_is_cut_and_what_was_cut_is_there_on_demand():

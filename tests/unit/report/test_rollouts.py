@@ -8,7 +8,7 @@ from __future__ import annotations
 import doctest
 
 import pytest
-from results import FAILURE, failed, paused, updated
+from results import FAILURE, failed, paused, rollout, updated
 
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.report import overview, rollouts
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.report.rollouts import Report
@@ -61,6 +61,44 @@ def test_a_fleet_has_a_rollout_for_each_controller_and_a_section_for_what_went_w
     assert fleet.is_fleet and len(fleet.rollouts) == 21
     assert len(fleet.rollouts[3].results) == 2
     assert [each.name for each in fleet.sections] == ["app-20"]
+
+
+BACK = rollout("shop", "complete", {"outcome": "rolled_back"})
+NOT_BEGUN = {"name": "shop", "skipped": True, "msg": "not started"}
+REFUSED = {"name": "shop", "failed": True, "msg": "another task holds the Lease", "failure": FAILURE}
+
+
+@pytest.mark.parametrize("results, outcome", [
+    ([paused(), NOT_BEGUN], "paused"), ([updated(), NOT_BEGUN], "updated"), ([NOT_BEGUN, updated()], "updated"),
+    ([failed(), updated() | {"rollout": BACK}], "rolled_back"), ([failed() | {"rollout": BACK}], "rolled_back"),
+    ([failed(), updated() | {"rollout": BACK}, NOT_BEGUN], "rolled_back"), ([paused(), REFUSED], "failed"),
+    ([REFUSED | {"rollout": BACK}], "failed"),
+], ids=["skipped in the next stage", "skipped after its end", "skipped before", "rolled back by the role", "by the module",
+        "rolled back, then skipped", "refused in the next stage", "refused, and rolled back some time ago"])
+def test_the_outcome_of_a_controller_is_its_state_at_the_end(results, outcome):
+    assert only(*results).outcome == outcome
+
+
+def test_a_failure_without_a_look_at_the_controller_hides_no_images():
+    assert only(REFUSED, paused(), REFUSED).images == {"web": ("myimage:v1", "myimage:v2")}
+
+
+@pytest.mark.parametrize("results, titles", [
+    ([updated() | {"kind": "ReplicaSet"}, updated() | {"kind": "Deployment"}, updated() | {"kind": "ReplicaSet"}],
+     ["ReplicaSet shop", "Deployment shop"]),
+    ([paused(), updated() | {"kind": "Deployment"}, failed("app") | {"kind": "Deployment"}], ["shop", "app"]),
+    ([{"results": [updated(), updated()]}, {"results": [updated(), updated()]}], ["shop", "shop"]),
+], ids=["several kinds", "a task for one controller tells no kind", "no kind at all"])
+def test_controllers_are_told_apart_by_kind_and_name(results, titles):
+    assert [each.title for each in Report({"results": results}).rollouts] == titles
+
+
+@pytest.mark.parametrize("stages, decisions", [
+    ([{"stage": "10%", "outcome": "passed"}, {"stage": "100%", "outcome": "passed"}], ["went on to 100%", "rolled back"]),
+    ([{"stage": "10%", "outcome": "failed"}, {"stage": "rollback", "outcome": "passed"}], ["turned back", "rolled back"]),
+], ids=["stages", "the way back"])
+def test_the_way_back_is_no_further_stage(stages, decisions):
+    assert [each["decision"] for each in Report({"stages": stages, "outcome": "rolled_back"}).stages] == decisions
 
 
 @pytest.mark.parametrize("results, message, headline", [

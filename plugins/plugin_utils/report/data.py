@@ -1,0 +1,173 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The shape of the data that a report reads: all keys and their types, and no others.
+
+The role image_bump hands in a Run (`image_bump_report_data`), the playbooks for many clusters a Release.
+A run may have been interrupted, and a result may be from another version of the module: each key may be
+absent, and the report shows it as not known.
+
+Times are texts in RFC 3339. tests/unit/report/test_data.py compares the keys with the module's own documentation, and
+with the keys that the code reads.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+
+class Release(t.TypedDict, total=False):
+    """The runs in many clusters, by the name of the host in the inventory; {} for a host without data."""
+
+    clusters: dict[str, Run]
+    #: The hosts of each region, by its name.
+    regions: dict[str, list[str]]
+
+
+class Run(t.TypedDict, total=False):
+    """One run of the role, in one cluster."""
+
+    #: The controllers, in the words of the request: a name, several names, or labels.
+    name: str
+    namespace: str
+    image: str
+    #: By container; or a text, as a survey gives it.
+    images: dict[str, str] | str
+    #: updated, paused, rolled_back, stopped or failed.
+    outcome: str
+    message: str
+    started: str
+    ended: str
+    user: str
+    #: The control node.
+    host: str
+    #: The name of the file with the report on this run.
+    page: str
+    stages: list[Stage]
+    #: In the order in which the tasks have returned them: one for each controller and task. Either these, or the
+    #: results of tasks for several controllers, which have a list of their own (results).
+    results: list[Result]
+
+
+class Stage(t.TypedDict, total=False):
+    """A stage, or the way back."""
+
+    #: The size at its end (10%), or rollback.
+    stage: str
+    started: str
+    ended: str
+    #: passed, stopped or failed.
+    outcome: str
+    checks: list[Check]
+
+
+class Check(t.TypedDict, total=False):
+    """A task file, an analysis (rollout_analysis), or an approval."""
+
+    file: str
+    #: passed or failed.
+    outcome: str
+    message: str
+    at: str
+    measured: Measured
+
+
+class Measured(t.TypedDict, total=False):
+    """The result of the module rollout_analysis, and the kind of its controller."""
+
+    name: str
+    kind: str
+    metrics: list[Metric]
+    measurements: list[Measurement]
+
+
+class Metric(t.TypedDict, total=False):
+    name: str
+    thresholds: dict[str, float]
+
+
+class Measurement(t.TypedDict, total=False):
+    metric: str
+    at: str
+    #: A number; None if there is none, and a text for infinity.
+    new: t.Any
+    old: t.Any
+    outcome: str
+    reason: str
+
+
+class Result(t.TypedDict, total=False):
+    """A result of the module rolling_update.
+
+    A task for several controllers has one in its own results for each of them, with name and kind, by which the
+    report tells controllers apart. That of a task for one controller has neither: the role adds the name.
+    """
+
+    name: str
+    kind: str
+    failed: bool
+    skipped: bool
+    msg: str
+    steps: list[Step]
+    sizes: list[Size]
+    rollout: Rollout
+    failure: Failure
+    results: list[Result]
+
+
+Step = t.TypedDict("Step", {"action": str, "name": str, "from": t.Any, "to": t.Any, "at": str}, total=False)
+
+
+class Size(t.TypedDict, total=False):
+    at: str
+    phase: str
+    is_watched: bool
+    controller: Replicas | None
+    next: Replicas | None
+
+
+class Replicas(t.TypedDict, total=False):
+    replicas: int
+    available: int
+
+
+class Side(Replicas, total=False):
+    name: str
+
+
+class Rollout(t.TypedDict, total=False):
+    phase: str
+    controller: Side | None
+    next: Side | None
+    floor: int | None
+    ceiling: int | None
+    last_rollout: LastRollout | None
+    images: Images
+
+
+class LastRollout(t.TypedDict, total=False):
+    outcome: str
+
+
+class Images(t.TypedDict, total=False):
+    before: dict[str, str]
+    after: dict[str, str]
+
+
+class Failure(t.TypedDict, total=False):
+    what: str
+    where: str
+    why: str
+    next_command: str
+    causes: list[Cause]
+
+
+class Cause(t.TypedDict, total=False):
+    kind: str
+    reason: str
+    message: str
+    pods: int
+    pod: str
+    container: str
+    log: list[str]

@@ -23,6 +23,7 @@ except ImportError:  # the page is written without the picture then
     drawsvg = None
 
 from .rollouts import Json, duration, moment
+from .sizes_chart import round_step
 
 #: Room around the plot, and at most so many marks on an axis.
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 24, 40
@@ -175,8 +176,6 @@ def _marks(values: t.Sequence[float]) -> list[float]:
     if high - low <= 1e-9 * max(abs(low), abs(high)):
         room = abs(low) / 20 or 0.5
         low, high = low - room, high + room
-    rough = (high - low) / (MARKS - 1)
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= rough * (1 - 1e-9))
+    step = round_step((high - low) / (MARKS - 1))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [float(f"{count * step:.12g}") for count in range(first, max(last, first + 1) + 1)]

@@ -22,9 +22,9 @@ def render(data: rollouts.Json, template: pathlib.Path) -> str:
     """Return the page, and raise jinja2.TemplateError if the template cannot be used."""
     page = _environment(template.parent).get_template(template.name)
     data = rollouts.of_clusters(data)
-    return page.render(data=data, report=rollouts.Report(data), picture=picture, describe=sizes_chart.describe,
-                       is_drawn=sizes_chart.is_possible(), curves=curves.of_stages(objects(data, "stages")),
-                       picture_of_curve=picture_of_curve, most_steps=rollouts.STEPS, most_rows=overview.ALL_SHOWN)
+    return page.render(data=data, report=rollouts.Report(data), curves=curves.of_stages(objects(data, "stages")), picture=picture,
+                       describe=sizes_chart.describe, is_drawn=sizes_chart.is_possible(), most_steps=rollouts.STEPS,
+                       most_rows=overview.ALL_SHOWN)
 
 
 @functools.cache
@@ -41,14 +41,10 @@ def _finalized(value: object) -> object:
     return visible(value, "\n") if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
-def picture(rollout: rollouts.Rollout, width: int, height: int, name: str) -> markupsafe.Markup:
-    """The only part of the page that is not escaped by the template: drawsvg has done it."""
-    return markupsafe.Markup(sizes_chart.draw(rollout, width, height, name))
-
-
-def picture_of_curve(curve: curves.Curve, width: int, height: int, name: str) -> markupsafe.Markup:
-    """The same of what was measured."""
-    return markupsafe.Markup(curves.draw(curve, width, height, name))
+def picture(item: rollouts.Rollout | curves.Curve, width: int, height: int, name: str) -> markupsafe.Markup:
+    """Return the only part of the page that the template does not escape: drawsvg has done that."""
+    return markupsafe.Markup(curves.draw(item, width, height, name) if isinstance(item, curves.Curve)
+                             else sizes_chart.draw(item, width, height, name))
 
 
 def day(at: datetime.datetime | None) -> str:

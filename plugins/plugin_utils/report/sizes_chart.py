@@ -11,6 +11,7 @@ the page's business, by the classes of the elements.
 from __future__ import annotations
 
 import itertools
+import math
 import typing as t
 
 try:
@@ -22,9 +23,8 @@ from .rollouts import Rollout, Sample, duration
 
 #: Room around the plot: for the numbers on the left and below, for half a number on the right.
 LEFT, RIGHT, TOP, BOTTOM = 40, 16, 24, 40
-#: Seconds between two marks on the axis of time, and pods between two on the other one.
+#: Seconds between two marks on the axis of time.
 SECONDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400)
-PODS = [digit * 10**power for power in range(7) for digit in (1, 2, 5)]
 
 
 def is_possible() -> bool:
@@ -84,11 +84,11 @@ class _Chart:
             self.picture.append(drawsvg.Rectangle(begin, TOP, round(end - begin, 1), self.bottom - TOP, class_=kind))
 
     def axes(self) -> None:
-        for pods in _marks(self.most, PODS, (self.bottom - TOP) / 32):
+        for pods in _marks(self.most, max(1.0, round_step(self.most / ((self.bottom - TOP) / 32)))):
             y = self.y(pods)
             self.picture.append(drawsvg.Line(LEFT, y, self.right, y, class_="grid" if pods else "axis"))
             self.picture.append(drawsvg.Text(f"{pods:g}", None, LEFT - 8, y, class_="number", text_anchor="end", dy="0.35em"))
-        for seconds in _marks(self.seconds, SECONDS, (self.right - LEFT) / 64):
+        for seconds in _marks(self.seconds, _time_step(self.seconds, (self.right - LEFT) / 64)):
             x = self.at(seconds)
             self.picture.append(drawsvg.Line(x, self.bottom, x, self.bottom + 4, class_="axis"))
             self.picture.append(drawsvg.Text(duration(seconds), None, x, self.bottom + 18, class_="number", text_anchor="middle"))
@@ -145,7 +145,19 @@ def describe(rollout: Rollout) -> str:
     return " ".join(words)
 
 
-def _marks(end: float, steps: t.Sequence[float], how_many: float) -> list[float]:
-    """Round numbers from 0 to the end, no more than there is room for."""
-    step = next((each for each in steps if end / each <= how_many), end)
+def round_step(least: float) -> float:
+    """Return the smallest of 1, 2, 5 times a power of ten that is not smaller.
+
+    >>> [round_step(least) for least in (0.011, 0.5, 3, 60)]
+    [0.02, 0.5, 5.0, 100.0]
+    """
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least * (1 - 1e-9))
+
+
+def _time_step(end: float, most: float) -> float:
+    return next((seconds for seconds in SECONDS if end / seconds <= most), end)
+
+
+def _marks(end: float, step: float) -> list[float]:
     return [count * step for count in range(int(end / step + 1e-9) + 1)]

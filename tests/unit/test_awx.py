@@ -51,14 +51,6 @@ def test_the_playbook_knows_every_variable_of_the_survey(survey):
             if not re.search(rf"{{{{.*\b{question['variable']}\b", playbook)] == []
 
 
-def test_no_default_of_a_survey_is_for_some_kinds_only(survey):
-    """StatefulSets have no surge, nor have DaemonSets in stages: tests/integration/test_regions.py launches each kind."""
-    spec, _playbook = survey
-
-    assert [question["variable"] for question in spec["spec"]
-            if question["variable"] in ("max_surge", "max_unavailable", "nodes") and question["default"]] == []
-
-
 def test_the_credential_type_injects_what_the_module_reads():
     kind = json.loads((AWX / "kubeconfig.credential_type.json").read_text())
     fields = {field["id"] for field in kind["inputs"]["fields"]}

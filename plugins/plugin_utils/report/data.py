@@ -8,8 +8,8 @@ The role image_bump hands in a Run (`image_bump_report_data`), the playbooks for
 A run may have been interrupted, and a result may be from another version of the module: each key may be
 absent, and the report shows it as not known.
 
-Times are texts in RFC 3339. tests/unit/report/test_data.py compares the keys with the module's own documentation, and
-with the keys that the code reads.
+Times are texts in RFC 3339. tests/unit/report/test_data.py compares the keys with the module's own
+documentation, and with the keys that the code reads.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Run(t.TypedDict, total=False):
     #: The name of the file with the report on this run.
     page: str
     stages: list[Stage]
-    #: In the order in which the tasks have returned them: one for each controller and task. Either these, or the
-    #: results of tasks for several controllers, which have a list of their own (results).
+    #: In the order in which the tasks have returned them: one for each controller and task. Either
+    #: these, or the results of tasks for several controllers, which have a list of their own.
     results: list[Result]
 
 
@@ -100,8 +100,9 @@ class Measurement(t.TypedDict, total=False):
 class Result(t.TypedDict, total=False):
     """A result of the module rolling_update.
 
-    A task for several controllers has one in its own results for each of them, with name and kind, by which the
-    report tells controllers apart. That of a task for one controller has neither: the role adds the name.
+    A task for several controllers has one in its own results for each of them, with name and kind,
+    by which the report tells controllers apart. That of a task for one controller has neither: the
+    role adds the name.
     """
 
     name: str

@@ -219,7 +219,7 @@ def _subject(flow: Flow, wish: Request, gateway: KubernetesGateway) -> Subject:
             if pod.owner == holder.controller.uid:
                 found[holder.is_new(pod.labels)].append(pod.name)
     return Subject(wish.where, tuple(sorted(found[True])), tuple(sorted(found[False])), flow.commands(wish, seen)[1],
-                   standing.phase != "complete")
+                   standing.phase != "complete", str(wish.kind))
 
 
 def _look_only(params: Json) -> Request:

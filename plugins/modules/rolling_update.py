@@ -502,6 +502,11 @@ msg:
   returned: always
   type: str
   sample: "foo is updated to myimage:v2: 6 of 6 replicas available"
+kind:
+  description: Kind of the controller, also if O(kind) was not given.
+  returned: with O(name), once the controller has been looked up
+  type: str
+  sample: ReplicationController
 steps:
   description: What this task changed in the cluster, in order. In check mode, what it would change.
   returned: with O(name), once the controller has been looked up

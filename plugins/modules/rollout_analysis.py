@@ -343,6 +343,10 @@ name:
   description: Name of the controller.
   returned: if something was measured
   type: str
+kind:
+  description: Kind of the controller, also if O(kind) was not given.
+  returned: if something was measured
+  type: str
 metrics:
   description: Each metric, and how many of its measurements came to what.
   returned: if something was measured

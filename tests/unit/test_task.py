@@ -105,6 +105,25 @@ def test_where_no_kind_is_given_it_is_that_of_the_only_object_with_the_name(clus
         update()
 
 
+@pytest.mark.parametrize("image, fails", [("myimage:v2", False), ("no image", True)], ids=["success", "a refused request"])
+def test_the_result_tells_the_kind_that_was_found(cluster, image, fails):
+    cluster(rc())
+
+    result = task.answer(task.update, params(image=image), lambda warning: None)
+
+    assert (result.get("kind"), result.get("failed", False)) == ((None, True) if fails else ("ReplicationController", False))
+
+
+def test_a_failure_on_the_way_tells_the_kind_too(cluster):
+    class Refusing(Gateway):
+        def write(self, write):
+            raise RolloutError("the API server refuses")
+
+    cluster(rc(), of=Refusing)
+
+    assert task.answer(task.update, params(image="myimage:v2"), lambda warning: None)["kind"] == "ReplicationController"
+
+
 def test_one_that_is_deleted_in_the_middle_is_not_followed_by_one_of_another_kind(cluster):
     class Deleted(Gateway):
         def controllers(self, kind=None):

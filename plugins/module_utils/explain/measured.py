@@ -28,6 +28,7 @@ class Subject(t.NamedTuple):
     rollback_command: str | None
     #: Whether these are those of an update.
     in_progress: bool
+    kind: str = ""
 
 
 def beginning(name: str, analysis: Analysis, subject: Subject) -> str:
@@ -48,6 +49,7 @@ def result(name: str, analysis: Analysis, measured: t.Sequence[Measurement], sub
     return {
         "changed": False,
         "name": name,
+        "kind": subject.kind,
         "outcome": str(of_all(of_metric(each, analysis) for each in outcomes.values())),
         "metrics": [{"name": metric.name, "outcome": str(of_metric(outcomes[metric.name], analysis)), "query": metric.query,
                      "thresholds": dict(metric.thresholds),

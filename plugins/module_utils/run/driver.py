@@ -283,7 +283,8 @@ class _Run:
         if self.memory.has_begun:
             self.chronicle.sample(end, self.is_watching, is_end=True)
         told = self.chronicle.result(start, end) | report.after_pause(self.request, end)
-        return {**told, "msg": message or report.sentence(self.request, end, self.clock.is_real), "warnings": self.memory.warnings}
+        return {"kind": str(self.request.kind), **told, "msg": message or report.sentence(self.request, end, self.clock.is_real),
+                "warnings": self.memory.warnings}
 
     def with_progress(self, error: RolloutError) -> RolloutError:
         """The error with what was done before it, and where that has led."""
@@ -292,7 +293,7 @@ class _Run:
             error.standing = report.standing(seen)
         if seen.primary or seen.successor:
             result = self.result(seen)
-            error.progress = {key: result[key] for key in ("changed", "steps", "sizes", "rollout", "warnings")}
+            error.progress = {key: result[key] for key in ("kind", "changed", "steps", "sizes", "rollout", "warnings")}
         return error
 
 

@@ -74,7 +74,7 @@ class Check(t.TypedDict, total=False):
 
 
 class Measured(t.TypedDict, total=False):
-    """The result of the module rollout_analysis, and the kind of its controller."""
+    """The result of the module rollout_analysis."""
 
     name: str
     kind: str
@@ -100,9 +100,9 @@ class Measurement(t.TypedDict, total=False):
 class Result(t.TypedDict, total=False):
     """A result of the module rolling_update.
 
-    A task for several controllers has one in its own results for each of them, with name and kind,
-    by which the report tells controllers apart. That of a task for one controller has neither: the
-    role adds the name.
+    The report tells controllers apart by kind and name. A task for several controllers has one of
+    these in its own results for each; that of a task for one controller has no name, which the role
+    adds, and no kind if it has failed before it has seen the controller.
     """
 
     name: str

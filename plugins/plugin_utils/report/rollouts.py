@@ -228,7 +228,7 @@ class Report:
             count: collections.Counter[tuple[str, str]] = collections.Counter()
             for result in results:
                 name = self._name(result)
-                # A task for one controller does not return the kind.
+                # A task that has failed before it has seen the controller does not return the kind.
                 kind = text(result, "kind") or (min(kinds[name]) if len(kinds[name]) == 1 else "")
                 found.setdefault((name, kind, count[name, kind]), []).append(result)
                 count[name, kind] += 1

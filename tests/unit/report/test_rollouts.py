@@ -88,7 +88,7 @@ def test_a_failure_without_a_look_at_the_controller_hides_no_images():
      ["ReplicaSet shop", "Deployment shop"]),
     ([paused(), updated() | {"kind": "Deployment"}, failed("app") | {"kind": "Deployment"}], ["shop", "app"]),
     ([{"results": [updated(), updated()]}, {"results": [updated(), updated()]}], ["shop", "shop"]),
-], ids=["several kinds", "a task for one controller tells no kind", "no kind at all"])
+], ids=["several kinds", "a failure before the controller is seen tells no kind", "no kind at all"])
 def test_controllers_are_told_apart_by_kind_and_name(results, titles):
     assert [each.title for each in Report({"results": results}).rollouts] == titles
 

@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit browser sanity packaging integration faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
+TIERS := lint unit browser sanity packaging integration-sample cluster demo faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -55,7 +55,9 @@ test-unit: ## pytest tests/unit: no cluster
 test-browser: ## The report as Chromium lays it out; installs Debian's package where there is none
 test-sanity: ## ansible-test sanity
 test-packaging: ## The built collection: what is in it, and galaxy-importer
-test-integration: ## pytest tests/integration: on the embedded cluster
+test-integration-sample: ## The points of test-integration that a change needs: on the embedded cluster
+test-cluster: ## The embedded cluster itself
+test-demo: ## make demo
 test-faults-sample: ## Two points of each series of test-faults, always the same ones: 3 minutes
 test-manifests-sample: ## Some of test-manifests, always the same ones: 90 seconds
 test-histories-sample: ## The first seeds of test-histories: a minute
@@ -65,6 +67,10 @@ test-molecule: ## The role image_bump on the embedded cluster
 test-kind: ## The role image_bump on kind, and some of test-integration; needs a Docker engine with kind, or root to make one
 $(TIERS:%=test-%): test-%: .venv/ready
 	@.venv/bin/python tests/run.py $*
+
+.PHONY: test-integration
+test-integration: .venv/ready ## pytest tests/integration, all points: 20 minutes
+	@.venv/bin/python tests/run.py integration
 
 .PHONY: test-faults
 test-faults: .venv/ready ## A kill at every write, a fault at every request; kubectl for comparison: 25 minutes

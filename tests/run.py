@@ -42,6 +42,9 @@ BUILD = "python tests/cluster build"  # takes minutes the first time, which mole
 # A third of a test's time is spent waiting for the cluster, or for Ansible's processes to start.
 WORKERS = f"-n {max(2, (os.cpu_count() or 1) * 3 // 2)} --dist worksteal"
 
+#: Tests of the embedded cluster alone, and of `make demo`: tiers of their own.
+CLUSTER, DEMO = "tests/integration/cluster", "tests/integration/test_demo.py"
+
 BUILD_NODE = f"{BUILD} --real-node --with k6"  # and installs Debian packages
 #: What only a real kubelet can prove: its own tests and cluster, and the modules that read its words.
 NODE_FILES = ("tests/node", "tests/cluster", "plugins/module_utils/cluster/logs.py", "plugins/module_utils/explain/signs.py")
@@ -54,6 +57,8 @@ VERIFIED = ROOT / "tests" / "verified.json"
 PYTEST = "pytest -q --tb=short --maxfail=5"
 #: Tests that take minutes, or install packages: pyproject.toml has the limit of the others.
 LONG = f"{PYTEST} -o timeout=1800"
+
+INTEGRATION = f"{PYTEST} {WORKERS} --durations 20 tests/integration --ignore {CLUSTER} --ignore {DEMO}"
 
 # Two minutes of the integration tests; tests/kind/README.md tells how all of them run there.
 ON_KIND = f"{PYTEST} -n 4 " + " ".join(f"tests/integration/test_{name}.py" for name in ("pause", "replica_set", "resume"))
@@ -116,7 +121,11 @@ TIERS = {
     ),
     "sanity": Tier(["bash tests/sanity/run"]),
     "packaging": Tier(["python tests/packaging"]),
-    "integration": Tier([BUILD, f"{PYTEST} {WORKERS} --durations 20 tests/integration"], minutes=60),
+    "integration-sample": Tier([BUILD, f"{INTEGRATION} -m 'not full and not long and not browser'"]),
+    "integration": Tier([BUILD, INTEGRATION], minutes=60),
+    "cluster": Tier([BUILD, f"{PYTEST} {WORKERS} {CLUSTER}"], files=("tests/cluster", CLUSTER)),
+    "demo": Tier([BUILD, f"{PYTEST} {DEMO}"],
+                 files=("tests/demo", DEMO, "Makefile", "playbooks", "plugins/module_utils/explain/report.py")),
     "faults-sample": Tier([BUILD, "python tests/faults --sample"]),
     "faults": Tier([BUILD, "python tests/faults", f"{LONG} -m long tests/integration",
                     f"env FORGERIES=3000 {LONG} tests/unit/test_forgery.py"], minutes=120),
@@ -145,8 +154,8 @@ TIERS = {
         missing=no_kind, in_ci=False, files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
-CHANGE = ("lint", "unit", "browser", "sanity", "packaging", "integration", "faults-sample", "manifests-sample", "histories-sample",
-          "versions-sample", "node-sample", "molecule", "kind")
+CHANGE = ("lint", "unit", "browser", "sanity", "packaging", "integration-sample", "cluster", "demo", "faults-sample",
+          "manifests-sample", "histories-sample", "versions-sample", "node-sample", "molecule", "kind")
 #: The tiers of `make test-all`: the whole of each sample.
 ALL = tuple(name.removesuffix("-sample") for name in CHANGE)
 
@@ -243,7 +252,8 @@ def main(names: list[str]) -> int:
     for name in unchanged:
         print(f"{name:17}NOT RUN          its files are as they were when it last passed; `make test-{name}` runs it")
     if is_change:
-        print("NOT RUN: all points of the samples; `make test-all` runs everything")
+        rest = [name.removesuffix("-sample") for name in names if name.endswith("-sample")]
+        print(f"NOT RUN: the other points of {', '.join(rest)}; `make test-all` runs everything")
 
     outcomes = [result.outcome for result in results.values()]
     passed, failed, skipped = (outcomes.count(outcome) for outcome in ("passed", "FAILED", "SKIPPED"))

@@ -14,6 +14,7 @@ import embedded
 import kubernetes
 import next_commands
 import pytest
+import sampling
 import sshd
 from namespace import ADMISSION_PLUGINS, Namespace, cannot_run
 
@@ -21,6 +22,12 @@ ROOT = Path(__file__).parents[2]
 #: Where ansible's commands are, and the collections that they find: `make test-versions` names those of other versions.
 PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
 COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the points that only `make test-all` runs, before pytest deselects by markers."""
+    sampling.mark(items)
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,7 @@ BY_IMAGE = {"image": "myimage:v2"}
 BY_TEMPLATE = {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v2"}]}}}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("expression, image", [(TO_MIRROR, "mirror/myimage:v2"), (WITH_ENV, "myimage:v2")],
                          ids=["another image", "more environment"])
 @pytest.mark.parametrize("wish", [BY_IMAGE, {**BY_IMAGE, "next_name": "bar"}, BY_TEMPLATE],
@@ -83,6 +84,7 @@ def test_an_admission_that_changes_the_template(namespace, expression, image, wi
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {image}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [BY_IMAGE, BY_TEMPLATE], ids=["image", "template"])
 def test_an_admission_that_changes_the_template_of_what_is_created_only(namespace, wish):
     """The template of foo as it is now could be stored as it was asked for: what is created tells that it is the wanted one."""
@@ -128,6 +130,7 @@ DENIED = {
 }
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 @pytest.mark.parametrize("what", DENIED)
 def test_a_step_that_a_policy_denies(namespace, what, reason):
@@ -156,6 +159,7 @@ def test_a_step_that_a_policy_denies(namespace, what, reason):
     assert not namespace.roll(image="myimage:v2")["changed"]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("reason", ["Invalid", "Forbidden"])
 @pytest.mark.parametrize("is_begun", [False, True], ids=["there from the beginning", "comes half way through the pods"])
 def test_a_policy_that_lets_no_pod_change_its_controller(namespace, reason, is_begun):

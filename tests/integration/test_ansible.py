@@ -67,6 +67,7 @@ def test_adhoc_with_progress_lines_and_unchanged_again(namespace, adhoc):
     assert images(namespace) == {"myimage:v2"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("arguments", ["image=myimage:v1", "name=nobody image=myimage:v1", "image=myimage:v1 container=no",
                                        "image=myimage:v1 max_surge=x", "image=myimage:v1 nonsense=1", "state=rolled_back"])
 def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
@@ -85,6 +86,7 @@ def test_the_answer_without_a_module_is_the_modules(namespace, run, arguments):
     assert results[0] == results[1] and here.returncode == there.returncode
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("module, arguments", [
     ("rolling_update", ["--check", "--diff", "-a", "name=foo image=myimage:v2"]), ("rolling_update_info", ["-a", "pods=true"]),
     ("rolling_update", ["-a", "name=foo image=myimage:v2 api_key={token}"])])
@@ -172,6 +174,7 @@ def test_a_timeout_names_the_cause(namespace, adhoc):
     assert result["failure"]["what"] == "not finished within 4 s" and result["failure"]["causes"][0]["kind"] == "image"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("content, sentence", [
     (None, "there is no kubeconfig at"),
     ("", "the connection to Kubernetes cannot be set up"),
@@ -265,6 +268,7 @@ def test_the_whole_process_tree_killed_then_resumed(namespace, ansible_environme
     assert result["changed"] and namespace.rcs() == ["foo"] and images(namespace) == {"myimage:v2-slow"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 @pytest.mark.parametrize("kill, interpreter", [
     ("SIGKILL of the process group, as AWX cancels", ""), ("SIGINT", ""), ("SIGTERM", ""),
@@ -311,6 +315,7 @@ def test_the_built_collection_works_from_where_it_is_installed(namespace, run, t
     assert "complete" in status.stdout
 
 
+@pytest.mark.full
 def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
     namespace.make_primary(3)
     namespace.roll(image="myimage:v2", pause_at="1")
@@ -323,6 +328,7 @@ def test_info_of_the_pods_on_both_sides_of_a_pause(namespace, adhoc):
     assert len(there) == 3 and sum(pod["is_new"] for pod in rollout["pods"]) == 1
 
 
+@pytest.mark.full
 def test_info_of_all_controllers_in_a_namespace(namespace, adhoc):
     namespace.make_primary(1)
     namespace.create("replicationcontrollers", manifest(0, name="bar"))

@@ -181,6 +181,7 @@ def test_in_a_container_without_a_user_s_name_or_home(namespace, jobs, open_fold
     assert back.status == "successful" and images(namespace) == {"myimage:v1"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("report", ["/tmp/page.html", "../page.html"])
 def test_a_form_s_report_is_a_file_of_the_project(namespace, jobs, report):
     namespace.make_primary(1)

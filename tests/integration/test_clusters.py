@@ -129,6 +129,7 @@ def test_one_page_tells_of_all_clusters(clusters, namespace, playbooks, fails):
         assert links == ["./rollout-lyon.html", "./rollout-porto.html"] and "2 of 2 clusters are updated" in pages["rollout.html"]
 
 
+@pytest.mark.full
 def test_the_page_tells_of_one_that_fails_beside_another_one(clusters, namespace, playbooks):
     """The first one, which would write the page, is the one that fails."""
     playbooks.write("not-lyon.yml", [{"name": "Not there", "ansible.builtin.fail": {"msg": "closed"},

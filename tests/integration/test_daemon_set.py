@@ -74,6 +74,7 @@ def actions(result):
     return [step["action"] for step in result["steps"]]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
 def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
@@ -92,6 +93,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace, nodes, spec):
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_a_pause_is_exact_and_stands(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
@@ -156,6 +158,7 @@ def test_pods_on_the_nodes_that_are_asked_for_are_first(namespace, nodes):
         take_away()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_back_from_a_pause(namespace, nodes, spec):
     before = namespace.make_daemon_set(SIZE, **spec)
@@ -170,6 +173,7 @@ def test_back_from_a_pause(namespace, nodes, spec):
     assert not again["changed"] and "already rolled back" in again["msg"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", ALL.values(), ids=ALL)
 @pytest.mark.parametrize("params", [{}, {"pause_at": "2", "max_unavailable": "1"}], ids=["on its way", "to a pause"])
 def test_back_from_pods_that_never_get_ready(namespace, nodes, spec, params):
@@ -243,6 +247,7 @@ def test_a_surge_for_one_update(namespace, nodes):
 # Interrupted, and other hands
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_killed_at_a_write_the_same_pause_is_reached(namespace, nodes, number, after):
@@ -291,6 +296,7 @@ def test_put_back_by_somebody_it_can_be_rolled_back_to_the_end(namespace, nodes)
     assert versions(namespace) == ["v1"] * SIZE and strategy(namespace) == before["spec"]["updateStrategy"]
 
 
+@pytest.mark.full
 def test_nodes_come_and_go_during_a_pause(namespace, nodes):
     namespace.make_daemon_set(SIZE)
     roll(namespace, pause_at="1")
@@ -429,6 +435,7 @@ def test_a_failed_update_is_rolled_back_where_the_user_keeps_no_history(namespac
     assert versions(namespace) == ["v1"] * SIZE and namespace.daemon_set()["spec"]["revisionHistoryLimit"] == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("params, version", [
     ({"image": "myimage:v2"}, "v2"), ({"image": "myimage:v2", "pause_at": "4"}, "v2"), ({"state": "rolled_back"}, "v1")],
     ids=["update", "pause", "back"])
@@ -471,6 +478,7 @@ class WrongClock(driver.Clock):
         return now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("off", [-100, 100])
 def test_a_pod_that_takes_long_to_go_is_waited_for_whatever_the_time_of_the_client(namespace, nodes, monkeypatch, off):
     namespace.make_daemon_set(SIZE)

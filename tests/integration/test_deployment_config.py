@@ -148,11 +148,13 @@ def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, i
     assert 11 <= number < NEVER
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("number, after", [(1, True), (2, False), (3, True), (5, True), (11, False), (11, True)])
 def test_killed_at_a_write_the_same_task_goes_on_with_the_same_pods(allowed, it, number, after):
     assert killed_and_resumed(allowed, it, number, after)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("number, was_paused", [(1, False), (2, False), (3, False), (4, False), (5, False), (6, False),
                                                 (1, True), (4, True)])
 def test_rolled_back_in_the_middle_it_goes_on_as_before(allowed, it, number, was_paused):
@@ -195,6 +197,7 @@ def test_rolled_back_and_migrated_once_more(allowed, it):
     assert is_migrated(allowed, it) and uids(allowed.pods()) == pods and not observer.new
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("after", [False, True])
 def test_a_way_back_that_is_killed_goes_on(allowed, it, after):
     before = it.make(2)
@@ -285,6 +288,7 @@ DEEDS = {
 }
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("which", [2, 4, 6])
 @pytest.mark.parametrize("what", DEEDS)
 def test_what_somebody_does_half_way_is_no_obstacle(allowed, it, what, which):
@@ -412,6 +416,7 @@ def test_a_cluster_without_openshift_says_so(namespace):
     assert caught.value.what == "this cluster has no API apps.openshift.io/v1, so there are no DeploymentConfigs in it"
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("line", re.findall(r"^(ansible localhost .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 def test_what_its_page_tells_to_type(allowed, it, ansible_environment, line):
     it.make(2)

@@ -42,6 +42,8 @@ TYPED_ELSEWHERE = {
 }
 #: An address in an example that somebody has to answer at.
 ADDRESS = "https://shop.example.com"
+#: The examples of the other pages are typed by `make test-all`.
+FIRST_PAGE = "README.md"
 #: Words that stand for something, or for another cluster: shown, and not to be typed as they are.
 NOT_TYPED = re.compile(r"\.\.\.|HASH|foo-2|-i clusters\.yml")
 
@@ -53,7 +55,8 @@ def commands():
         for line in (ROOT / page).read_text(encoding="utf-8").splitlines():
             if (match := COMMAND.match(line)) and not NOT_TYPED.search(match[1]):
                 found.setdefault(match[1].strip(), page)
-    return [pytest.param(command, id=f"{page}-{number}") for number, (command, page) in enumerate(found.items())]
+    return [pytest.param(command, id=f"{page}-{number}", marks=marks_of(page))
+            for number, (command, page) in enumerate(found.items())]
 
 
 def playbooks():
@@ -63,7 +66,11 @@ def playbooks():
             if page == "README.md" and "hosts" not in plays[0]:
                 plays = [{"hosts": "localhost", "gather_facts": False, "tasks": plays}]
             if isinstance(plays, list) and "hosts" in plays[0]:
-                yield pytest.param(plays, id=f"{page}-{number}")
+                yield pytest.param(plays, id=f"{page}-{number}", marks=marks_of(page))
+
+
+def marks_of(page):
+    return () if page == FIRST_PAGE else pytest.mark.full
 
 
 def of_readme():

@@ -62,6 +62,7 @@ def test_all_at_once_with_one_watch(namespace):
     assert gateway.requests["WATCH"] <= 1 + (time.monotonic() - began) // 60
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["ReplicaSet", "Deployment"])
 def test_those_of_another_kind_and_unchanged_again(namespace, ansible_environment, kind):
     """The second time it is Ansible's own process that finds nothing to do."""
@@ -157,6 +158,7 @@ def test_a_failure_among_several_kinds_is_told_with_its_kind(namespace, ansible_
     assert {each["kind"]: each["failed"] for each in result["results"]} == {"Deployment": False, "ReplicationController": True}
 
 
+@pytest.mark.full
 def test_chosen_by_labels_an_init_container_gets_its_image_and_no_other_does(namespace, ansible_environment):
     body = manifest(1, "other:v1", "foo", labels={"tier": "backend"})
     body["spec"]["template"]["spec"]["initContainers"] = [{"name": "migrate", "image": "myimage:v1"}]
@@ -208,6 +210,7 @@ def test_a_failure_keeps_the_next_ones_from_being_begun(namespace, ansible_envir
     assert result["results"][1]["failure"]["next_command"]
 
 
+@pytest.mark.full
 def test_in_check_mode_nothing_changes(namespace, ansible_environment):
     make(namespace, *NAMES[:2])
 
@@ -219,6 +222,7 @@ def test_in_check_mode_nothing_changes(namespace, ansible_environment):
     assert set(images(namespace, NAMES[:2]).values()) == {"myimage:v1"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("options, sentence", [
     ({"names": ["foo"], "name": "foo"}, "give exactly one of name, names and label_selectors (given: name and names)"),
     ({"label_selectors": ["app=nobody"]}, "no ReplicationController matches app=nobody"),
@@ -236,6 +240,7 @@ def test_what_makes_no_sense_is_one_message(namespace, ansible_environment, opti
     assert process.returncode and sentence in process.stdout and "Traceback" not in process.stdout + process.stderr
 
 
+@pytest.mark.full
 def test_a_rollback_of_all_that_are_being_updated(namespace, ansible_environment):
     make(namespace, *NAMES[:3], labels={"tier": "backend"})
     rolled(namespace, ansible_environment, names=NAMES[:2], image="myimage:v2", pause_at="1")

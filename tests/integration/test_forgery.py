@@ -337,10 +337,7 @@ def successors(neighbours, kind, name):
     return [it["metadata"]["name"] for it in items if it["metadata"]["name"].startswith(f"{name}-")]
 
 
-SHARE = 120  # of the values, in `make test`
-
-
-@pytest.mark.parametrize("share", [SHARE, pytest.param(SHARE // 15, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [480, pytest.param(120, marks=pytest.mark.full), pytest.param(8, marks=pytest.mark.long)])
 def test_what_one_mark_says_is_not_obeyed(neighbours, share):
     """Check mode plans all that a task would do, and does not do it: the cheapest way through many values."""
     before = neighbours.others()
@@ -371,7 +368,7 @@ OF_FOO = [recipe for recipe, marks_of in RECIPES.items() if list(marks_of) == ["
 OF_OTHERS = [recipe for recipe in RECIPES if recipe not in OF_FOO]
 
 
-@pytest.mark.parametrize("share", [22, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("share", [66, pytest.param(22, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.long)])
 def test_what_the_marks_of_foo_say_together_is_not_obeyed(neighbours, share):
     every = [(f"{phase.title}, {title}, {recipe}", neighbours, phase, title, recipe)
              for phase in PHASES.values() for title in tasks_for(phase) for recipe in OF_FOO]
@@ -385,6 +382,7 @@ def test_what_the_marks_of_foo_say_together_is_not_obeyed(neighbours, share):
         assert neighbours.try_info(kind) + neighbours.try_payments(kind) == []
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("recipe", OF_OTHERS)
 def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, recipe):
     """On a controller that has nothing to do with it: it is neither changed nor a reason not to update foo."""
@@ -404,6 +402,7 @@ def test_whoever_says_that_he_is_foos_gets_nothing_and_stops_nobody(neighbours, 
 # What is no mark
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", [RC, RS])
 @pytest.mark.parametrize("has_marks", [False, True])
 def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(neighbours, kind, has_marks):
@@ -429,6 +428,7 @@ def test_a_successor_that_somebody_has_made_beforehand_is_not_rolled_out(neighbo
     assert neighbours.get(kind, name)["spec"]["template"]["spec"]["containers"][0]["image"] in ("myimage:v1", "myimage:v2")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("phase", ["idle", "idle ReplicaSet", "idle Deployment"])
 def test_a_record_that_calls_the_present_template_the_wanted_one_keeps_nobody_from_updating(neighbours, phase):
     """It is made of what everybody may read."""
@@ -476,6 +476,7 @@ HELD = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("updates that take a few seconds beyond the time of a Lease")
 def test_a_lease_that_somebody_has_written_keeps_nobody_for_longer_than_his_own(neighbours):
     """At most for the 15 s of a task that was killed, and some time to look."""
@@ -520,6 +521,7 @@ def test_a_revision_that_somebody_has_made_is_not_rolled_out(neighbours):
     assert neighbours.get(RC, name)["spec"]["template"]["spec"]["containers"][0]["image"] in ("myimage:v1", "myimage:v2")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("check", [True, False])
 def test_a_migration_that_somebody_has_begun_goes_nowhere(neighbours, check):
     """What is kept of the controller says whose pods a ReplicaSet gets, and which ReplicaSet."""
@@ -541,6 +543,7 @@ def test_a_migration_that_somebody_has_begun_goes_nowhere(neighbours, check):
     assert neighbours.others() == before and wrong == {}
 
 
+@pytest.mark.full
 def test_an_autoscaler_gets_back_no_more_than_it_may_have(neighbours):
     wrong = {}
     path = SCALERS.format(neighbours.namespace.name)

@@ -142,6 +142,7 @@ def kind(namespace, request):
 # Others that select the same pods
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("rolled, other", [("foo", "canary"), ("canary", "foo")])
 def test_stable_and_canary_with_a_shared_label_are_rolled_without_next_name(namespace, kind, rolled, other):
     """stable selects app=foo, which the canary's pods carry as well: neither takes a pod of the other."""
@@ -173,6 +174,7 @@ class SinceRename:
         return self.has_begun
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, after):
     """With the pods that next had made, and no other; each of them has a controller all the time."""
@@ -197,6 +199,7 @@ def test_killed_at_each_write_of_the_handover_it_ends_the_same(namespace, kind, 
     assert number == 4 + REPLICAS + 1  # rename, close, a patch for each pod, delete, open
 
 
+@pytest.mark.sample(1)
 def test_killed_after_each_pods_patch_again_and_again(namespace, kind):
     """Each client hands over one pod; the last one ends the update."""
     kind.make()
@@ -297,6 +300,7 @@ def is_the_deeds(what):
     return is_it
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("what", DEEDS)
 def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, kind, what):
     """The same task ends with all pods available; what the deed itself has not killed is there all the time."""
@@ -320,6 +324,7 @@ def test_what_was_done_after_a_client_died_half_way_is_made_up_for(namespace, ki
     assert left - strangers <= uids(kind.pods()), "a pod that nobody wanted to go"
 
 
+@pytest.mark.sample(1)
 def test_the_mark_that_foo_has_lost_is_put_back(namespace, kind):
     """next has a copy."""
     kind.make()
@@ -332,6 +337,7 @@ def test_the_mark_that_foo_has_lost_is_put_back(namespace, kind):
     assert uids(kind.pods()) == observer.new and observer.fewest_ready >= REPLICAS
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("number", [1, 6], ids=["renamed", "next deleted"])
 def test_the_mark_that_nobody_has_any_more_is_never_taken_for_done(namespace, kind, number):
     """No pod is lost, or without a controller; the error says what to type."""
@@ -374,6 +380,7 @@ WRITES = {1: "rename", 2: "close", 3: "a pod", 4: "two pods", 5: "all pods", 6: 
 FAST = (3, 6)
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("is_alive", [False, pytest.param(True, marks=pytest.mark.long)], ids=["client dead", "client at work"])
 @pytest.mark.parametrize("number", [pytest.param(each, marks=() if each in FAST else pytest.mark.long, id=f"after {what}")
                                     for each, what in WRITES.items()])
@@ -402,6 +409,7 @@ def test_the_old_manifest_applied_again_loses_no_pod(namespace, kind, way, numbe
         assert any(each.startswith("somebody ") and "foo" in each for each in warnings), warnings
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("way", WAYS)
 def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_end(namespace, kind, way):
     """The client has not heard of it when it writes."""
@@ -413,6 +421,7 @@ def test_the_old_manifest_applied_just_before_the_last_write_is_not_told_as_the_
     assert observer.fewest_ready >= REPLICAS
 
 
+@pytest.mark.sample(1)
 def test_an_image_by_hand_is_named_in_a_warning_and_in_a_line(namespace, kind):
     kind.make()
     lines = []
@@ -458,6 +467,7 @@ class Readiness:
             self.namespace._call("PATCH", path, change, "application/strategic-merge-patch+json")
 
 
+@pytest.mark.sample
 @pytest.mark.fake_nodes("pods that run and never become ready")
 @pytest.mark.parametrize("which", [hands_over, deletes], ids=["half way", "when next is gone"])
 def test_a_pod_that_becomes_unready_does_not_leave_the_template_closed(namespace, kind, which):
@@ -509,6 +519,7 @@ def strict_namespace(strict, request):
     it.delete()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_write(strict_namespace, kind):
     there = Kind(strict_namespace, kind)
@@ -524,6 +535,7 @@ def test_where_changing_owners_is_restricted_the_error_says_so_before_the_first_
     assert there.roll(next_name="bar")["changed"] and there.names() == ["bar"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_one_role_more_it_is_updated_there(strict_namespace, kind):
     there = Kind(strict_namespace, kind)

@@ -212,6 +212,7 @@ def size_after(what, moment):
     return 0 if (what, moment) == ("foo is scaled to 0", DELETED) else REPLICAS
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("what, moment", [(what, moment) for what, (_deed, moments) in GOES_ON.items() for moment in moments])
 def test_the_task_goes_on(namespace, what, moment):
     deed, moments = GOES_ON[what]
@@ -236,6 +237,7 @@ def test_foo_is_deleted_when_it_has_all_pods(namespace):
     goes_on(namespace, namespace.roll(image="myimage:v2"))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("moment", [MIDDLE, *LATE])
 def test_foo_is_deleted_and_created_again(namespace, moment):
     """Refused where there is a next that was made for the other one; else the new one is rolled. No pod of next is lost."""
@@ -311,6 +313,7 @@ def test_somebody_who_never_stops_scaling_next(namespace):
     assert namespace.roll(image="myimage:v2-slow")["rollout"]["phase"] == "complete" and len(namespace.pods()) == REPLICAS
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [MIDDLE, CLOSED, HANDING_OVER])
 def test_a_pod_of_somebody_elses_with_all_labels_of_nexts_is_not_touched(namespace, moment):
     """Another controller owns it, as a reference says."""

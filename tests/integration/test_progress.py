@@ -176,6 +176,7 @@ def other_user():
     return cannot_run("there is no Python with kubernetes that the user nobody may run")
 
 
+@pytest.mark.sample(1)
 def test_as_another_user(namespace, play, variables, other_user, cluster):
     python, become = other_user
     namespace.make_primary(2)

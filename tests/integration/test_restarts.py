@@ -75,6 +75,7 @@ class Outage:
         self.cluster.start(self.component)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("component, moment", [
     *(("kube-apiserver", moment) for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, DELETED)),
     *(("kube-controller-manager", moment) for moment in (MIDDLE, RENAMED, CLOSED, HANDING_OVER, HANDED_OVER, DELETED)),

@@ -55,6 +55,7 @@ def set_image(namespace, image):
     namespace.patch_stateful_set({"spec": {"template": {"spec": {"containers": [{"name": "web", "image": image}]}}}})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_to_another_image_and_no_write_the_second_time(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
@@ -73,6 +74,7 @@ def test_to_another_image_and_no_write_the_second_time(namespace, spec):
     assert not again["changed"] and set(again["requests"]) == {"GET"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_a_pause_is_exact_and_stands(namespace, spec):
     """How many pods were made is not counted: what is new the server may delete once more.
@@ -98,6 +100,7 @@ def test_a_pause_is_exact_and_stands(namespace, spec):
     assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_back_from_a_pause(namespace, spec):
     before = namespace.make_stateful_set(3, **spec)
@@ -153,6 +156,7 @@ def test_a_stuck_one_comes_back(namespace, undo):
     assert not again["changed"] and "already rolled back" in again["msg"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 def test_a_failed_update_is_rolled_back_by_itself(namespace, policy):
     namespace.make_stateful_set(3, podManagementPolicy=policy)
@@ -196,6 +200,7 @@ def test_an_old_pod_that_blocks_the_update_is_named_and_what_is_told_ends_it(nam
     assert roll(namespace)["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
 def test_an_old_pod_that_a_pause_keeps_is_named_and_what_is_told_ends_it(namespace, policy):
     old_and_broken(namespace, policy)
@@ -305,6 +310,7 @@ def _dies(do, namespace, number, after, **params):
     return 0
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_rollback_that_is_killed_is_finished_by_the_same_task(namespace, number, after):
@@ -350,6 +356,7 @@ def applied(namespace, way, body):
         namespace.patch_stateful_set(body)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("end", ["update", "pause", "back"])
 @pytest.mark.parametrize("spec", [{}, STRATEGIES["a partition"]], ids=["no strategy", "a partition"])
 @pytest.mark.parametrize("way", ["by the client", "by force", "replaced"])
@@ -372,6 +379,7 @@ def test_the_whole_manifest_of_before_applied_in_a_pause(namespace, way, spec, e
         assert strategy(namespace) == before["spec"]["updateStrategy"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("replicas, expected", [(6, ["v1"] * 2 + ["v2"] * 4), (2, ["v1", "v2"])])
 def test_scaled_during_a_pause_no_new_pod_becomes_an_old_one(namespace, replicas, expected):
     namespace.make_stateful_set(4)
@@ -457,6 +465,7 @@ def test_volumes_of_a_definition_that_would_change_are_told(namespace):
     assert not roll(namespace, image=None, definition=definition)["changed"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("params, message", [
     ({"max_surge": "1"}, "max_surge cannot be used with kind=StatefulSet"),
     ({"max_unavailable": "0"}, "max_unavailable=0 cannot be used with kind=StatefulSet"),
@@ -531,6 +540,7 @@ def gated(request):
         it.delete()
 
 
+@pytest.mark.full
 def test_as_many_pods_are_missing_as_the_statefulset_or_the_task_says(gated):
     usual = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 2, "partition": 0}}
     gated.make_stateful_set(5, updateStrategy=usual)

@@ -9,9 +9,16 @@ from __future__ import annotations
 import ast
 import math
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.splitter import parse_kv
+from ansible.parsing.yaml.loader import AnsibleLoader
+
+from ansible_collections.baton.kubernetes.plugins.module_utils import task
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTED = " ".join((ROOT / "docs" / "errors.md").read_text(encoding="utf-8").split())
@@ -115,3 +122,42 @@ def test_how_likely_a_sample_misleads_is_what_is_documented():
                    for share in (0.05, 0.0003, 0.001)]
         misled = [sum(chances[0][:most + 1]), *(sum(each[most + 1:]) for each in chances[1:])]
         assert told == [f"{chance:.0e}" for chance in misled], samples
+
+
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "roles").glob("*/README.md")), ROOT / "README.md"]
+OPTIONS = {"rolling_update": task.UPDATE_OPTIONS, "rolling_update_info": task.INFO_OPTIONS,
+           "rollout_analysis": task.ANALYSIS_OPTIONS}
+AD_HOC = re.compile(r"ansible localhost -m baton\.kubernetes\.(\w+) -a '([^'.]*)'")
+
+
+def ad_hoc_examples():
+    for page in PAGES:
+        for number, (module, options) in enumerate(AD_HOC.findall(page.read_text("utf-8"))):
+            yield pytest.param(module, options, id=f"{page.relative_to(ROOT)}-{number}")
+
+
+@pytest.mark.parametrize("module, options", list(ad_hoc_examples()))
+def test_the_module_accepts_the_options_of_an_example(module, options):
+    """For each change; `make test-all` runs the examples of all pages, `make test` those of README."""
+    errors = ArgumentSpecValidator(OPTIONS[module]).validate(parse_kv(options)).error_messages
+
+    assert not errors, shlex.quote(options)
+
+
+def role_examples():
+    """Return each role of each playbook of the pages, with the variables that the example gives it."""
+    for page in PAGES:
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
+            document = next(iter(yaml.load_all(block, AnsibleLoader)))
+            plays = [play for play in document if "hosts" in play] if isinstance(document, list) else []
+            for role in (role for play in plays for role in play.get("roles", ())):
+                yield pytest.param(role, id=f"{page.relative_to(ROOT)}-{role['role']}")
+
+
+@pytest.mark.parametrize("role", list(role_examples()))
+def test_a_role_knows_the_variables_of_an_example(role):
+    name = role["role"].removeprefix("baton.kubernetes.")
+    specs = yaml.safe_load((ROOT / "roles" / name / "meta" / "argument_specs.yml").read_text("utf-8"))
+
+    given = {key for key in {**role, **role.get("vars", {})} if key.startswith(f"{name}_")}
+    assert given and given <= set(specs["argument_specs"]["main"]["options"])

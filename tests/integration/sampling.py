@@ -1,0 +1,58 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Choose the points of a parametrized test that `make test` runs; `make test-all` runs all of them.
+
+`@pytest.mark.sample` keeps as few points as have each value of each parameter once: each act, each
+moment and each kind of controller, but not each combination. `@pytest.mark.sample(2)` keeps two
+points. Both prefer the values that the file's tests before have used least, so that tests with the
+same parameter share its values. All other points get the marker `full`.
+
+CONTRIBUTING.md names what guards the other points for each change; tests/unit/test_sampling.py
+compares its table with the markers.
+"""
+
+from __future__ import annotations
+
+import collections
+import typing as t
+
+import pytest
+
+#: A parameter's name and value, as text: a value may be a dict, or a function.
+Value = tuple[str, str]
+
+
+def sample(points: t.Sequence[t.AbstractSet[Value]], most: int | None,
+           used: collections.Counter[Value]) -> set[int]:
+    """Return the indices of the chosen points, and count their values in `used`."""
+    missing = set().union(*points)
+    chosen: set[int] = set()
+    while len(chosen) < len(points) and (missing if most is None else len(chosen) < most):
+        *_rank, index = min((-len(point & missing), sum(map(used.__getitem__, point)), index)
+                            for index, point in enumerate(points) if index not in chosen)
+        chosen.add(index)
+        missing -= points[index]
+        used.update(points[index])
+    return chosen
+
+
+def mark(items: t.Iterable[pytest.Item]) -> None:
+    """Give each point that `make test` leaves out the marker `full`."""
+    used: dict[str, collections.Counter[Value]]
+    used = collections.defaultdict(collections.Counter)
+    tests: dict[tuple[str, str], list[pytest.Function]] = collections.defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and not item.get_closest_marker("long"):
+            tests[str(item.path), item.originalname].append(item)
+    for (path, _name), points in tests.items():
+        if marker := points[0].get_closest_marker("sample"):
+            most, *_more = *marker.args, None
+            chosen = sample([_values(item) for item in points], most, used[path])
+            for index, item in enumerate(points):
+                if index not in chosen:
+                    item.add_marker("full")
+
+
+def _values(item: pytest.Function) -> set[Value]:
+    return {(name, repr(value)) for name, value in item.callspec.params.items()}

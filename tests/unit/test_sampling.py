@@ -1,0 +1,81 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Check the sample of the integration tier, and that CONTRIBUTING names the guards of the rest."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+from sampling import sample
+
+ROOT = Path(__file__).parents[2]
+INTEGRATION = ROOT / "tests" / "integration"
+TABLE = re.compile(r"^\| `test_(?P<file>\w+)` \| (?P<all>\d+) \| (?P<sample>\d+) \| (?P<guards>.+) \|$",
+                   re.MULTILINE)
+
+
+def points(**axes):
+    """Return each combination, as sampling.mark() passes them."""
+    return [{*zip(axes, map(str, values), strict=True)}
+            for values in itertools.product(*axes.values())]
+
+
+@pytest.mark.parametrize("axes", [
+    {"act": range(17), "moment": range(5)}, {"kind": range(2), "act": range(18)},
+    {"way": range(3), "spec": range(2), "end": range(3)}, {"kind": range(2)}], ids=str)
+def test_each_value_is_chosen_with_as_few_points_as_the_longest_axis_has(axes):
+    every = points(**axes)
+
+    chosen = sample(every, None, collections.Counter())
+
+    assert len(chosen) == max(map(len, axes.values()))
+    assert set().union(*(every[index] for index in chosen)) == set().union(*every)
+
+
+def test_values_of_the_shorter_axis_are_chosen_equally_often():
+    every = points(act=range(18), kind=range(2), moment=range(3))
+
+    chosen = sample(every, None, collections.Counter())
+
+    counts = collections.Counter(value for index in chosen for value in every[index])
+    assert [counts["kind", str(kind)] for kind in range(2)] == [9, 9]
+    assert [counts["moment", str(moment)] for moment in range(3)] == [6, 6, 6]
+
+
+def test_tests_with_the_same_parameter_share_its_values():
+    used = collections.Counter()
+
+    chosen = [sample(points(spec=range(5)), 2, used) for _test in range(3)]
+
+    assert chosen == [{0, 1}, {2, 3}, {4, 0}]
+
+
+def test_no_more_points_are_chosen_than_a_test_has():
+    assert sample(points(spec=range(2)), 3, collections.Counter()) == {0, 1}
+
+
+def marked(path):
+    """Return whether a file has a test that `make test` runs in part, or not at all."""
+    return any(isinstance(node, ast.Attribute) and node.attr in ("sample", "full")
+               for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+
+
+def test_each_file_that_is_run_in_part_has_its_guards_in_contributing():
+    contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    rows = {match["file"]: match for match in TABLE.finditer(contributing)}
+
+    files = filter(marked, INTEGRATION.glob("test_*.py"))
+    assert set(rows) == {path.stem.removeprefix("test_") for path in files}
+    for row in rows.values():
+        guards = re.findall(r"`(\w[\w/]*\.py)(?:::(\w+))?`", row["guards"])
+        assert guards, row[0]
+        for file, test in guards:
+            text = (ROOT / "tests" / "unit" / file).read_text("utf-8")
+            assert not test or re.search(rf"^def {test}\(", text, re.MULTILINE), f"{file} has no {test}"
+        assert int(row["sample"]) < int(row["all"])

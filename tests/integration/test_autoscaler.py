@@ -239,6 +239,7 @@ def test_it_is_at_work_again_when_a_policy_denies_the_step(namespace, scaler):
     assert spec(namespace) == scaler and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment"])
 @pytest.mark.parametrize("end", ["rolled_back", "ignore", "the same"])
 def test_killed_right_after_the_freeze_it_is_at_work_again_whatever_comes_next(namespace, kind, end):

@@ -31,6 +31,7 @@ def status(namespace, kind):
     return it[kind]()["status"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_task_waits_for_the_pods_and_writes_nothing(namespace, kind):
     make(namespace, kind, "v1-slow", **{"baton.test/ready-after": "2s"})
@@ -41,6 +42,7 @@ def test_the_task_waits_for_the_pods_and_writes_nothing(namespace, kind):
     eventually(lambda: status(namespace, kind).get("availableReplicas") == 2, "the status of a Deployment, which follows")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_pods_that_never_become_available_fail_the_task_without_a_rollback(namespace, kind):
     make(namespace, kind, "v1-absent")

@@ -78,6 +78,7 @@ def test_a_pause_is_exact_and_stands(namespace):
     assert settings(namespace.deployment()) == settings(before)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("pause_at", ["1", "60%", "100%"])
 def test_back_from_a_pause(namespace, pause_at):
     before = namespace.make_deployment(5)

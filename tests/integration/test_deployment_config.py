@@ -178,6 +178,7 @@ def test_rolled_back_in_the_middle_it_goes_on_as_before(allowed, it, number, was
     assert len(observer.new) == (not was_paused) and not observer.deleted
 
 
+@pytest.mark.full
 def test_rolled_back_and_migrated_once_more(allowed, it):
     it.make(2)
     pods = uids(allowed.pods())
@@ -197,7 +198,7 @@ def test_rolled_back_and_migrated_once_more(allowed, it):
     assert is_migrated(allowed, it) and uids(allowed.pods()) == pods and not observer.new
 
 
-@pytest.mark.sample(1)
+@pytest.mark.full
 @pytest.mark.parametrize("after", [False, True])
 def test_a_way_back_that_is_killed_goes_on(allowed, it, after):
     before = it.make(2)
@@ -226,6 +227,7 @@ def test_there_is_no_way_back_without_its_replication_controller(allowed, it):
     assert is_migrated(allowed, it)
 
 
+@pytest.mark.full
 def test_whoever_is_asked_the_answer_is_the_same(allowed, it, monkeypatch, capsys):
     monkeypatch.setenv("K8S_AUTH_KUBECONFIG", allowed.kubeconfig)
     for name in ("one", "two", "three"):
@@ -416,7 +418,7 @@ def test_a_cluster_without_openshift_says_so(namespace):
     assert caught.value.what == "this cluster has no API apps.openshift.io/v1, so there are no DeploymentConfigs in it"
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("line", re.findall(r"^(ansible localhost .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
 def test_what_its_page_tells_to_type(allowed, it, ansible_environment, line):
     it.make(2)

@@ -36,6 +36,7 @@ def naming(partner, uid, goal="3"):
     return {marks.PARTNER: partner, marks.PARTNER_UID: uid, marks.DESIRED: goal, marks.ORIGINAL: "3"}
 
 
+@pytest.mark.sample
 @pytest.mark.parametrize("wish", [{"state": "rolled_back"}, {"image": "myimage:v1"}, {"image": "myimage:v2"}],
                          ids=["rolled_back", "a no-op", "an update"])
 @pytest.mark.parametrize("annotated", [{"foo"}, {"payments"}, {"foo", "payments"}], ids=sorted)
@@ -88,6 +89,7 @@ def test_an_idle_controller_with_forged_marks_is_not_left_over(namespace):
     assert sorted(namespace.rcs()) == ["foo", "payments"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [{"state": "rolled_back"}, {"image": "myimage:v1"}, {"image": "myimage:v2"}],
                          ids=["rolled_back", "a no-op", "an update"])
 def test_a_size_that_only_an_annotation_says_is_not_reached(namespace, wish):
@@ -113,6 +115,7 @@ def test_a_size_that_one_of_two_says_is_that_of_the_other(namespace):
     assert namespace.rc()["spec"]["replicas"] == 3 and observer.most_pods <= 4
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
 def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(namespace, wish):
@@ -131,6 +134,7 @@ def test_a_successor_that_was_made_beforehand_with_another_template_is_refused(n
     assert uids(namespace.pods()) == before and namespace.rc()["metadata"]["generation"] == 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("wish", [{"image": "myimage:v2"}, {"template": {"spec": {"containers": [
     {"name": "web", "image": "myimage:v2"}]}}}], ids=["image", "template"])
 def test_a_successor_whose_template_somebody_has_edited_is_refused(namespace, wish):
@@ -149,6 +153,7 @@ def test_a_successor_whose_template_somebody_has_edited_is_refused(namespace, wi
 FORGED = ["[" * 20_000, "9" * 5000, '{"next":[]}', '{"outcome":[],"from":"x","to":7,"time":{}}', '{"next":"../secrets/db"}']
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("text", FORGED, ids=range(len(FORGED)))
 def test_marks_that_cannot_be_read_are_the_matter_of_their_controller_alone(namespace, text):
     namespace.make_primary(1)

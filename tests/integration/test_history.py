@@ -36,6 +36,7 @@ def back_to(number, **params):
     return {"state": "rolled_back", "to_revision": number, **params}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("still_there", [
     {"template": {"spec": {"containers": [{"name": "web", "image": "myimage:v9"}]}}},
     {"definition": manifest(1, image="myimage:v9", name="bar")},
@@ -126,6 +127,7 @@ def test_check_mode_tells_the_steps_and_keeps_nothing(namespace):
     assert told[0] == told[1] and "keep" in [step[0] for step in told[0]]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.long  # two of its points are in every `make test`: tests/faults
 @pytest.mark.parametrize("params", [{}, {"next_name": "bar"}], ids=["handover", "next_name"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -151,6 +153,7 @@ def test_killed_at_any_write_on_the_way_back_the_same_task_goes_on(namespace, af
     assert 9 <= number < NEVER
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("verb", ["list", "create", "delete"])
 def test_without_permission_an_update_works_and_one_warning_says_so(namespace, verb):
     namespace.make_primary(1)

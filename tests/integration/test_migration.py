@@ -67,6 +67,7 @@ def test_the_deployment_is_rolled_from_there(allowed):
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.long  # two of its points are in every `make test`: tests/faults
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, after):
@@ -109,6 +110,7 @@ def test_scaled_in_between_it_keeps_that_size(allowed):
     assert is_migrated(allowed) and len(allowed.pods()) == 3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("which", [hands_over, deletes], ids=["half of the pods handed over", "the controller deleted"])
 def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
     allowed.make_primary(2)
@@ -123,6 +125,7 @@ def test_a_pod_that_dies_while_no_pod_can_be_made_is_replaced(allowed, which):
 SELECTORS = ["app=foo", "app in (foo, bar)", "app notin (bar),!absent", "app!=bar", "app=bar", "absent", "app notin (foo)", "!app"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("which", [hands_over, deletes], ids=["half of the pods handed over", "the controller deleted"])
 def test_one_that_was_killed_is_shown_in_progress_and_finished_by_its_labels(allowed, which):
     allowed.make_primary(2, labels={"app": "foo", "team": "a"})

@@ -69,6 +69,7 @@ KINDS = {"ReplicationController": "make_primary", "ReplicaSet": "make_replica_se
          "StatefulSet": "make_stateful_set"}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.fake_nodes("an image that no registry has")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_failed_canary_is_tried_again_as_a_canary_and_rolled_back(namespace, terminal, kind):
@@ -112,6 +113,7 @@ def test_a_pause_is_ended_by_the_commands_of_its_result(namespace, terminal):
     assert images(namespace) == ["v2", "v2"] and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_update_is_rolled_back(namespace, terminal, kind):
     getattr(namespace, KINDS[kind])(2)

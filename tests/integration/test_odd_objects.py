@@ -52,6 +52,7 @@ def test_annotations_with_little_room(namespace):
     assert namespace.rcs() == ["foo"] and namespace.rc()["metadata"]["annotations"]["note"] == note
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("room", [50, 500])
 def test_annotations_with_no_room_for_the_marks(namespace, room):
     """Told before the first write; a little room would be enough for some of the steps."""
@@ -66,6 +67,7 @@ def test_annotations_with_no_room_for_the_marks(namespace, room):
     assert namespace.rc()["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"] and namespace.rcs() == ["foo"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("room", [400, 700])
 def test_annotations_of_a_deployment_with_no_room_for_the_record_on_its_replica_set(namespace, room):
     """The server copies them to a ReplicaSet and adds its own: with too many, it would create none, and the update wait for it."""
@@ -209,6 +211,7 @@ def test_a_template_with_characters_that_have_several_spellings(namespace, kind)
     assert container(get())["image"] == "myimage:v2" and {field: container(get())[field] for field in STRANGE} == STRANGE
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("partner", ["../secrets/db", "../../../../api/v1/namespaces/kube-system/configmaps/x",
                                      "../services/http:x:80/proxy/y"])
 def test_a_partner_that_is_a_path_is_asked_for_nowhere(namespace, partner):

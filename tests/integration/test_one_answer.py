@@ -72,6 +72,7 @@ def told(result, flow):
     return {**each, "results": [told(one, flow) for one in result.get("results", ())], "steps": steps}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("flow", FLOWS)
 def test_whoever_is_asked_the_answer_is_the_same(namespace, asked, flow):
     make(namespace, flow, "one", "two", "three")

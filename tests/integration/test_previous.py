@@ -38,6 +38,7 @@ def versions(namespace):
     return sorted({pod["spec"]["containers"][0]["image"].removeprefix("myimage:") for pod in namespace.pods()})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_goes_back_once_and_check_mode_says_so(namespace, make, kind):
     roll = make(kind)
@@ -71,6 +72,7 @@ def testkillsed_after_each_write_it_goes_on_to_the_same_revision(namespace, make
     assert not roll()["changed"] and versions(namespace) == ["v1"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_update_in_progress_is_undone_and_nothing_before_it(namespace, make, kind):
     roll = make(kind)
@@ -82,6 +84,7 @@ def test_an_update_in_progress_is_undone_and_nothing_before_it(namespace, make, 
     assert not roll()["changed"] and versions(namespace) == ["v2"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet"])
 def test_updates_of_other_clients_that_end_at_the_same_template_are_the_last_ones(namespace, make, kind):
     """As `kubectl set image`, twice."""

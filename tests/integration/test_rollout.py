@@ -42,6 +42,7 @@ def test_handover_touches_no_pod(namespace, replicas, surge):
     assert namespace.rc()["metadata"]["generation"] == after["metadata"]["generation"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.fake_nodes("pods that are all ready at once; on a kubelet there is a step, or more, for each")
 @pytest.mark.parametrize("params, most", [({}, 200), ({"next_name": "bar"}, 100)], ids=["handover", "next_name"])
 def test_at_most_one_request_for_each_replaced_pod_and_one_to_hand_it_over(namespace, params, most):
@@ -191,6 +192,7 @@ def test_check_mode_plans_what_is_then_done(namespace):
     assert planned["msg"].replace("would be", "is") == done["msg"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("surge, unavailable", [("0", "1"), ("50%", "50%"), ("100%", "0"), ("2", "1")])
 def test_floor_and_ceiling(namespace, surge, unavailable):
     namespace.make_primary(6)

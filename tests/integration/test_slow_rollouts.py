@@ -70,6 +70,7 @@ def test_ten_seconds_until_ready(namespace):
     assert observer.fewest_ready >= 2
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["ReplicationController", "Deployment", "StatefulSet", "DaemonSet"])
 def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace, kind):
     """What the status says until the server's controller has seen the update is about the end of the one before."""
@@ -88,6 +89,7 @@ def test_each_pod_comes_in_time_and_all_take_longer_than_the_deadline(namespace,
     assert result["rollout"]["phase"] == "complete" and time.monotonic() - began > DEADLINE
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_somebody_makes_it_smaller_in_the_middle(namespace, kind):
     """There are fewer pods that can become new than there were already."""

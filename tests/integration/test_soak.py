@@ -145,6 +145,7 @@ def test_what_happens_at_a_pause_is_rolled_back(namespace, make, kind, act):
     assert versions(namespace) == ["v1"] * SIZE and marks.SOAK not in json.dumps(namespace.end_state())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind, act", [
     ("ReplicationController", is_deleted), ("Deployment", restarts), ("StatefulSet", is_warned_of), ("DaemonSet", restarts)])
 def test_what_happens_before_the_end_stops_the_update(namespace, make, kind, act):
@@ -159,6 +160,7 @@ def test_what_happens_before_the_end_stops_the_update(namespace, make, kind, act
     assert versions(namespace) == ["v1"] * SIZE
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_good_version_passes_at_a_pause_and_at_the_end(namespace, make, kind):
     roll, lines = make(kind), []

@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit browser sanity packaging integration-sample cluster demo faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
+TIERS := lint unit browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -53,12 +53,12 @@ test-all: .venv/ready ## Everything there is, each sample in full: hours; nightl
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster
 test-browser: ## The report as Chromium lays it out; installs Debian's package where there is none
-test-sanity: ## ansible-test sanity
+test-sanity-sample: ## ansible-test sanity of the collection and of the tests that have changed
 test-packaging: ## The built collection: what is in it, and galaxy-importer
 test-integration-sample: ## The points of test-integration that a change needs: on the embedded cluster
 test-cluster: ## The embedded cluster itself
 test-demo: ## make demo
-test-faults-sample: ## Two points of each series of test-faults, always the same ones: 3 minutes
+test-faults-sample: ## One point of each series of test-faults, always the same ones: 2 minutes
 test-manifests-sample: ## Some of test-manifests, always the same ones: 90 seconds
 test-histories-sample: ## The first seeds of test-histories: a minute
 test-versions-sample: ## The oldest row of each kind of test-versions: a minute, and more the first time
@@ -67,6 +67,10 @@ test-molecule: ## The role image_bump on the embedded cluster
 test-kind: ## The role image_bump on kind, and some of test-integration; needs a Docker engine with kind, or root to make one
 $(TIERS:%=test-%): test-%: .venv/ready
 	@.venv/bin/python tests/run.py $*
+
+.PHONY: test-sanity
+test-sanity: .venv/ready ## ansible-test sanity of all files
+	@.venv/bin/python tests/run.py sanity
 
 .PHONY: test-integration
 test-integration: .venv/ready ## pytest tests/integration, all points: 20 minutes

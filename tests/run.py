@@ -1,10 +1,11 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Run test tiers one after the other and print a summary: `make test`, `make test-all`, or one, as `make test-unit`.
+"""Run test tiers and print a summary: `make test`, `make test-all`, or one, as `make test-unit`.
 
-A tier is a row of TIERS. A failing tier does not keep the next from running. A tier that this machine cannot run is
-SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run it either.
+A tier is a row of TIERS. Those that take one processor run first, in pairs, and the output of each is printed when it has
+ended; the others run one after the other. A failing tier does not keep the next from running. A tier that this machine
+cannot run is SKIPPED, with the reason; where CI=true that is a failure, unless CI cannot run it either.
 
 `make test` runs a tier that has `files` of its own only when these have changed since the tier last passed, and says
 NOT RUN otherwise: VERIFIED has the digest of these files, written whenever the tier passes, to be committed.
@@ -15,6 +16,7 @@ shown with its seed in a command that repeats it.
 
 from __future__ import annotations
 
+import concurrent.futures
 import hashlib
 import json
 import os
@@ -23,10 +25,13 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests/cluster"), str(ROOT / "tests/kind")]
@@ -54,6 +59,9 @@ BROWSER = "chromium"
 #: The digest of a tier's own files when it last passed, for each tier that has some.
 VERIFIED = ROOT / "tests" / "verified.json"
 
+#: Held while the output of a tier is printed; set when no further command may begin.
+PRINTING, STOPPED = threading.Lock(), threading.Event()
+
 PYTEST = "pytest -q --tb=short --maxfail=5"
 #: Tests that take minutes, or install packages: pyproject.toml has the limit of the others.
 LONG = f"{PYTEST} -o timeout=1800"
@@ -72,6 +80,7 @@ class Tier:
     missing: Callable[[], str] = str  # why this machine cannot run it; "" where it can
     in_ci: bool = True  # CI has what it needs
     minutes: int = 30  # after which a command of it is ended, as failed
+    takes_one_processor: bool = False  # it runs alongside another such tier
     files: tuple[str, ...] = ()  # `make test` runs it only when one of these has changed; always where there are none
 
 
@@ -111,7 +120,8 @@ TIERS = {
             "ansible-lint --offline --strict",
             "antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck .",
             "antsibull-changelog lint",
-        ]
+        ],
+        takes_one_processor=True,
     ),
     "unit": Tier([f"{PYTEST} -n auto --dist worksteal --durations 20 -o timeout=180 tests/unit"]),
     "browser": Tier(
@@ -119,8 +129,9 @@ TIERS = {
         missing=no_browser,
         files=("tests/unit/report", "roles/image_bump/templates", "plugins/plugin_utils/report"),
     ),
-    "sanity": Tier(["bash tests/sanity/run"]),
-    "packaging": Tier(["python tests/packaging"]),
+    "sanity-sample": Tier(["bash tests/sanity/run --changed-tests"], takes_one_processor=True),
+    "sanity": Tier(["bash tests/sanity/run"], takes_one_processor=True),
+    "packaging": Tier(["python tests/packaging"], takes_one_processor=True),
     "integration-sample": Tier([BUILD, f"{INTEGRATION} -m 'not full and not long and not browser'"]),
     "integration": Tier([BUILD, INTEGRATION], minutes=60),
     "cluster": Tier([BUILD, f"{PYTEST} {WORKERS} {CLUSTER}"], files=("tests/cluster", CLUSTER)),
@@ -148,13 +159,13 @@ TIERS = {
         [f"{BUILD_NODE} --with kubectl-1.17", f"{LONG} -m 'long or not long' tests/node"],
         missing=no_real_node, in_ci=False, minutes=120, files=NODE_FILES,
     ),
-    "molecule": Tier([BUILD, "molecule test --scenario-name default"]),
+    "molecule": Tier([BUILD, "molecule test --scenario-name default"], takes_one_processor=True),
     "kind": Tier(
         [f"{LONG} tests/kind", "python tests/kind molecule test --scenario-name kind", f"python tests/kind --cluster {ON_KIND}"],
         missing=no_kind, in_ci=False, files=("tests/kind", "tests/cluster", "extensions/molecule/kind")),
 }
 #: The tiers of `make test`, in this order.
-CHANGE = ("lint", "unit", "browser", "sanity", "packaging", "integration-sample", "cluster", "demo", "faults-sample",
+CHANGE = ("lint", "unit", "browser", "sanity-sample", "packaging", "integration-sample", "cluster", "demo", "faults-sample",
           "manifests-sample", "histories-sample", "versions-sample", "node-sample", "molecule", "kind")
 #: The tiers of `make test-all`: the whole of each sample.
 ALL = tuple(name.removesuffix("-sample") for name in CHANGE)
@@ -189,34 +200,79 @@ def record(name: str) -> None:
         print(f"== {name}: passed with changed files; commit {VERIFIED.relative_to(ROOT)}", flush=True)
 
 
-def run(name: str) -> Result:
-    """Run one tier to its end: all its commands, also after one of them has failed."""
+def run(name: str, output: IO[str] | None = None) -> Result:
+    """Run all commands of one tier, also after one of them has failed; print to a file, or to the terminal."""
     tier = TIERS[name]
     if reason := tier.missing():
-        print(f"== {name}: SKIPPED, {reason}", flush=True)
+        print(f"== {name}: SKIPPED, {reason}", flush=True, file=output)
         demanded = tier.in_ci and os.environ.get("CI") == "true"
         return Result("FAILED" if demanded else "SKIPPED", 0, reason)
 
-    print(f"== {name}", flush=True)
+    print(f"== {name}", flush=True, file=output)
     start = time.monotonic()
-    failed = [command for command in tier.commands if not succeeds(command, tier.minutes)]
+    failed = [command for command in tier.commands if not succeeds(command, tier.minutes, output)]
     if not failed:
         record(name)
     return Result("FAILED" if failed else "passed", time.monotonic() - start, ", ".join(failed))
 
 
-def succeeds(command: str, minutes: int) -> bool:
-    """Run a command from the root of the repository; end all its processes after that many minutes."""
-    print(f"$ {command}", flush=True)
-    with subprocess.Popen(shlex.split(command), cwd=ROOT, start_new_session=True) as process:
+def run_aside(name: str) -> Result:
+    """Run one tier and print its output when it has ended."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         try:
-            return process.wait(minutes * 60) == 0
+            return run(name, output)
+        finally:
+            output.seek(0)
+            with PRINTING:
+                print(output.read(), end="", flush=True)
+
+
+def run_each(names: Sequence[str]) -> dict[str, Result]:
+    """Run those tiers that take one processor in pairs, then the others one after the other."""
+    results: dict[str, Result] = {}
+    aside = [name for name in names if TIERS[name].takes_one_processor] if len(names) > 1 else []
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        futures = {name: pool.submit(run_aside, name) for name in aside}
+        try:
+            while concurrent.futures.wait(futures.values(), timeout=1).not_done:
+                pass  # a signal is noticed between two waits
+            results |= {name: future.result() for name, future in futures.items()}
+        except BaseException:  # Ctrl-C
+            STOPPED.set()
+            raise
+    for name in names:
+        if name not in results:
+            results[name] = run(name)
+    return {name: results[name] for name in names}
+
+
+def succeeds(command: str, minutes: float, output: IO[str] | None = None) -> bool:
+    """Run a command from the root of the repository; end all its processes after that many minutes."""
+    if STOPPED.is_set():
+        return False
+    print(f"$ {command}", flush=True, file=output)
+    errors = subprocess.STDOUT if output else None
+    with subprocess.Popen(shlex.split(command), cwd=ROOT, start_new_session=True, stdout=output, stderr=errors) as process:
+        try:
+            return waited(process, minutes * 60) == 0
         except subprocess.TimeoutExpired:
-            print(f"== ended after {minutes} minutes: {command}", flush=True)
+            print(f"== ended after {minutes} minutes: {command}", flush=True, file=output)
             return False
         finally:  # also on Ctrl-C, which a session of its own does not get
             if process.poll() is None:
                 end(process)
+
+
+def waited(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Return the exit code of a process; None where the run has been stopped. Raises TimeoutExpired."""
+    deadline = time.monotonic() + seconds
+    while not STOPPED.is_set():
+        try:
+            return process.wait(min(1, max(0, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= deadline:
+                raise
+    return None
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -241,7 +297,7 @@ def main(names: list[str]) -> int:
     unchanged = list(filter(is_unchanged, names)) if is_change else []
     seed = os.environ["PYTHONHASHSEED"] = hash_seed()  # for all processes of all tiers
     print(f"== PYTHONHASHSEED={seed}", flush=True)
-    results = {name: run(name) for name in names if name not in unchanged}
+    results = run_each([name for name in names if name not in unchanged])
 
     print(f"\n{'tier':17}{'result':9}{'seconds':>7}")
     for name, result in results.items():

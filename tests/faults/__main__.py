@@ -30,7 +30,7 @@ from world import World  # noqa: E402
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sample", action="store_true", help="two points of each series, always the same ones")
+    parser.add_argument("--sample", action="store_true", help="one point of each series, always the same ones")
     parser.add_argument("--workers", type=int, default=6, metavar="N", help="points tried at the same time (default: 6)")
     parser.add_argument("--record", action="store_true", help=f"write the tables into {report.DOCUMENT.relative_to(ROOT)} as well")
     parser.add_argument("words", nargs="*", metavar="WORD", help="only series whose titles have one of these")

@@ -34,7 +34,7 @@ def line(series: Series, tally: Tally) -> str:
 
 def text(chosen: list[Series], tallies: Tallies, kubeconfig: str, seconds: float, is_sample: bool) -> str:
     ours = [tallies[each] for each in chosen if not each.peers_note]
-    what = "A sample: two points of each series of `make test-faults`, always the same ones" if is_sample else "All points"
+    what = "A sample: one point of each series of `make test-faults`, always the same ones" if is_sample else "All points"
     passed, points = sum(each.passed for each in ours), sum(each.points for each in ours)
     parts = [f"{what}. **{passed} of {points} points have passed**.", "", *settings(kubeconfig, seconds)]
     for kind in dict.fromkeys(each.kind for each in sorted(chosen, key=lambda each: (bool(each.peers_note), each.kind))):

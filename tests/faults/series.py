@@ -28,8 +28,8 @@ LONGEST = 60.0
 """Seconds within which a task ends whatever happens to its requests: 25 for one request, and more than one may be concerned."""
 
 
-APART = 16
-"""The sample takes two places of a series that are so far apart, in each series other ones."""
+FIRST = 16
+"""The sample takes one of the first places of a series, so many, in each series another one."""
 
 
 @dataclass
@@ -109,10 +109,10 @@ class Series:
         return f"{self.kind}: {self.name}"
 
     def run(self, world: World, is_sample: bool = False, number: int = 0) -> Tally:
-        """Try every place; as a sample only two, number says which (the first one, if there are no more than that)."""
+        """Try every place; as a sample only one, number says which (the first one, if there are no more than that)."""
         tally = Tally()
-        start = number % APART
-        for place in itertools.islice(self.places(), start, start + 2 * APART, APART) if is_sample else self.places():
+        start = number % FIRST
+        for place in itertools.islice(self.places(), start, start + 1) if is_sample else self.places():
             outcome = self._tried(world, place)
             if outcome is None:
                 break

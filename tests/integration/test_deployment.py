@@ -107,7 +107,7 @@ def test_check_mode_shows_the_steps_and_writes_nothing(namespace):
     assert sum(step["to"] - step["from"] for step in result["steps"] if step["action"] == "scale") == 0
 
 
-@pytest.mark.long  # two of its points are in every `make test`: tests/faults
+@pytest.mark.long  # some of its points are in every `make test`: tests/faults
 def test_killed_at_any_write_the_same_pause_is_reached(namespace):
     """From each such death on to the pause, to the next one and to the end, or back."""
     before = namespace.make_deployment(3)

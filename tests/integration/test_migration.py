@@ -67,8 +67,7 @@ def test_the_deployment_is_rolled_from_there(allowed):
     assert {pod["spec"]["containers"][0]["image"] for pod in allowed.pods()} == {"myimage:v2"}
 
 
-@pytest.mark.sample(1)
-@pytest.mark.long  # two of its points are in every `make test`: tests/faults
+@pytest.mark.long  # some of its points are in every `make test`: tests/faults
 @pytest.mark.parametrize("after", [False, True])
 def test_killed_at_any_write_the_same_task_goes_on_with_the_same_pods(allowed, after):
     for number in range(1, NEVER):

@@ -78,7 +78,7 @@ def test_again_and_again_and_back_to_a_revision(namespace):
     assert observer.fewest_ready >= REPLICAS and observer.most_pods <= REPLICAS + 1
 
 
-@pytest.mark.long  # two of its points are in every `make test`: tests/faults
+@pytest.mark.long  # some of its points are in every `make test`: tests/faults
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("params, then", [({}, {}), ({"next_name": "bar"}, {}), ({}, {"state": "rolled_back", "image": None})],
                          ids=["handover", "next_name", "then back"])

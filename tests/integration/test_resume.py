@@ -73,7 +73,7 @@ def test_killed_at_any_write_the_same_task_ends_the_same(namespace, params):
     assert [where for where, end in ends if end != undisturbed] == []
 
 
-@pytest.mark.long  # two of its points are in every `make test`: tests/faults
+@pytest.mark.long  # some of its points are in every `make test`: tests/faults
 def test_killed_at_any_write_a_rollback_ends_clean(namespace):
     """Until foo's old template is gone it is back at v1; from there the handover is finished."""
     writes, ends = each_death(namespace, dict(image="myimage:v2"), dict(state="rolled_back"))
@@ -89,7 +89,7 @@ def test_killed_at_any_write_a_rollback_ends_clean(namespace):
     assert images == sorted(images, key=str), "back at v1 before the point of no return, at v2 after it"
 
 
-@pytest.mark.long  # two of its points are in every `make test`: tests/faults
+@pytest.mark.long  # some of its points are in every `make test`: tests/faults
 def test_a_rollback_that_is_killed_at_any_write(namespace):
     """Forward, killed half way; back, killed at each write; back again."""
     for number, after in deaths():

@@ -282,7 +282,7 @@ def test_with_on_delete_a_pod_below_the_pause_comes_back_as_it_was(namespace):
 # Interrupted, and other hands
 
 
-@pytest.mark.long  # two of its points are in every `make test`: tests/faults
+@pytest.mark.long  # some of its points are in every `make test`: tests/faults
 @pytest.mark.parametrize("spec", STRATEGIES.values(), ids=STRATEGIES)
 def test_killed_at_any_write_the_same_pause_is_reached(namespace, spec):
     """From each such death on to the pause, to the next one and to the end, or back."""

@@ -8,8 +8,11 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -160,3 +163,44 @@ def test_a_test_that_fails_is_shown_with_the_hash_seed_of_its_processes(tmp_path
 
     (seed,) = re.findall(r"^Processes of this test had PYTHONHASHSEED=(\d+)$", output, re.MULTILINE)
     assert f"AssertionError: assert '{seed}' == 'another'" in output and (provided != "17" or seed == "17")
+
+
+@pytest.fixture
+def pairs(runner, monkeypatch):
+    """Three tiers that take one processor, and one that takes all."""
+    def tier(command):
+        return runner.Tier([command, "echo end"], takes_one_processor=True)
+
+    tiers = {"lint": tier("sleep 0.6"), "sanity": tier("sleep 0.6"), "packaging": tier("false"), "unit": runner.Tier(["true"])}
+    monkeypatch.setattr(runner, "TIERS", tiers)
+    return runner
+
+
+def test_tiers_of_one_processor_run_in_pairs_and_their_output_is_not_mixed(pairs, capfd):
+    began = time.monotonic()
+
+    assert pairs.main(["unit", "lint", "sanity", "packaging"]) == 1
+
+    assert time.monotonic() - began < 1.2
+    output = capfd.readouterr().out
+    assert all(f"== {name}\n$ sleep 0.6\n$ echo end\nend\n" in output for name in ("lint", "sanity"))
+    assert "to repeat: " in output and output.partition("seconds\n")[2].split()[::3][:1] == ["unit"]
+
+
+def test_ctrl_c_ends_the_tiers_that_run_in_pairs(pairs, monkeypatch, tmp_path):
+    """No command of any tier begins after it."""
+    hang = pairs.Tier([f"touch {tmp_path}/1", "sleep 600", f"touch {tmp_path}/2"], takes_one_processor=True)
+    monkeypatch.setattr(pairs, "TIERS", {"lint": hang, "sanity": hang})
+
+    def interrupt():
+        while not (tmp_path / "1").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        pairs.main(["lint", "sanity"])
+    thread.join()
+
+    assert not (tmp_path / "2").exists()

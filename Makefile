@@ -49,6 +49,10 @@ test: .venv/ready ## Every tier that a change needs and this machine can run, an
 test-all: .venv/ready ## Everything there is, each sample in full: hours; nightly, and before a release
 	@.venv/bin/python tests/run.py --all
 
+.PHONY: t
+t: .venv/ready ## One test: make t T=path::test; BATON_KEEP_CLUSTER=1 keeps its cluster for the next one
+	@$(if $(T),,$(error name a test, as in: make t T=tests/integration/test_resume.py))pytest -q -x --tb=short '$(T)'
+
 .PHONY: $(TIERS:%=test-%)
 test-lint: ## ruff, import-linter, mypy, yamllint, ansible-lint, antsibull
 test-unit: ## pytest tests/unit: no cluster

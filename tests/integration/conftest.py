@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -32,8 +33,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def cluster():
-    """The embedded cluster of this checkout and of this worker, or the one that KUBECONFIG names."""
-    with embedded.up(embedded.of_this_checkout("integration"), admission_plugins=ADMISSION_PLUGINS) as cluster:
+    """Provide the embedded cluster of this checkout and worker, or the one that KUBECONFIG names.
+
+    BATON_KEEP_CLUSTER=1 leaves it running for the next run, until a run without it.
+    """
+    cluster = embedded.up(embedded.of_this_checkout("integration"), admission_plugins=ADMISSION_PLUGINS)
+    with contextlib.nullcontext() if os.environ.get("BATON_KEEP_CLUSTER") else cluster:
         yield cluster
 
 

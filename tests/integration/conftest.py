@@ -25,10 +25,15 @@ PROGRAMS = os.environ.get("BATON_PROGRAMS", str(ROOT / ".venv" / "bin"))
 COLLECTIONS = os.environ.get("BATON_COLLECTIONS", str(ROOT / ".venv" / "collections"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark the points that only `make test-all` runs, before pytest deselects by markers."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config, items):
+    """Mark the points that only `make test-all` runs, let pytest deselect, and keep the own shard."""
     sampling.mark(items)
+    yield
+    if number_of := os.environ.get("BATON_SHARD"):
+        kept = sampling.shard(items, number_of)
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,7 @@ import pytest
 
 #: A parameter's name and value, as text: a value may be a dict, or a function.
 Value = tuple[str, str]
+T = t.TypeVar("T")
 
 
 def sample(points: t.Sequence[t.AbstractSet[Value]], most: int | None,
@@ -56,3 +57,9 @@ def mark(items: t.Iterable[pytest.Item]) -> None:
 
 def _values(item: pytest.Function) -> set[Value]:
     return {(name, repr(value)) for name, value in item.callspec.params.items()}
+
+
+def shard(items: t.Sequence[T], number_of: str) -> list[T]:
+    """Return the items of one of several machines; "2/3" is the second of three."""
+    number, of = map(int, number_of.split("/"))
+    return list(items[number - 1::of])

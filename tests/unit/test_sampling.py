@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 import pytest
-from sampling import sample
+from sampling import sample, shard
 
 ROOT = Path(__file__).parents[2]
 INTEGRATION = ROOT / "tests" / "integration"
@@ -58,6 +58,13 @@ def test_tests_with_the_same_parameter_share_its_values():
 
 def test_no_more_points_are_chosen_than_a_test_has():
     assert sample(points(spec=range(2)), 3, collections.Counter()) == {0, 1}
+
+
+def test_shards_have_each_item_once():
+    shards = [shard(range(100), f"{number}/3") for number in (1, 2, 3)]
+
+    assert sorted(itertools.chain(*shards)) == list(range(100))
+    assert max(map(len, shards)) - min(map(len, shards)) <= 1
 
 
 def marked(path):

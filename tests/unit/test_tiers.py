@@ -121,6 +121,16 @@ def test_make_knows_each_tier(runner):
     assert {*runner.CHANGE, *runner.ALL} == set(runner.TIERS)
 
 
+def test_the_workflow_of_a_forge_runs_each_tier_that_needs_no_package_of_debian(runner):
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
+    change, nightly = workflow.split("\n  nightly:\n")
+    tiers = re.search(r"tier: \[(.*)\]", nightly)[1].split(", ")
+
+    others = {"browser", "node-sample", "kind"}
+    assert set(re.findall(r"\btest-([a-z-]+)", change)) == set(runner.CHANGE) - others
+    assert set(tiers) == {name for name in runner.ALL if f"{name}-sample" in runner.CHANGE} - {"node"}
+
+
 def test_a_command_that_hangs_is_ended_with_its_children(runner, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(runner, "ROOT", tmp_path)
     (tmp_path / "hang").write_text("sleep 600 &\necho $! > child\nwait\n", encoding="utf-8")

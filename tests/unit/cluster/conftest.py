@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import threading
+import time
+import types
 
 import pytest
 from apiserver import Api, item, listed
@@ -29,9 +31,9 @@ def api():
 
 @pytest.fixture
 def pauses(monkeypatch):
-    """The seconds that were slept between tries, without sleeping."""
+    """The seconds that requests slept between tries, without sleeping; whatever else sleeps does so."""
     slept = []
-    monkeypatch.setattr(http.time, "sleep", slept.append)
+    monkeypatch.setattr(http, "time", types.SimpleNamespace(**{**vars(time), "sleep": slept.append}))
     return slept
 
 

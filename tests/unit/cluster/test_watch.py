@@ -85,9 +85,11 @@ def test_a_bookmark_moves_the_version_on(known, api):
 
 
 def test_news_of_a_deletion_of_an_earlier_one_of_that_name_change_nothing(known, api):
-    api.watches.append(stream(event("DELETED", "11", uid="another"), event("MODIFIED", "12", replicas=5)))
+    api.watches.append(stream(event("DELETED", "11", uid="another"), event("ADDED", "12", name="bar")))
 
-    wait_until(known, lambda: known.controllers()["foo"].replicas == 5)
+    wait_until(known, lambda: "bar" in known.controllers())
+
+    assert known.controllers()["foo"] == PRIMARY
 
 
 @pytest.mark.parametrize("bad", [

@@ -14,7 +14,24 @@ import time
 from http.server import HTTPServer
 
 import pytest
-from apiserver import BASE, CAUSES, CREATE, DELETE, PRIMARY, TO_2, Handler, answer, cut, half, item, listed, shown, status
+from apiserver import (
+    BASE,
+    CAUSES,
+    CREATE,
+    DELETE,
+    PRIMARY,
+    TO_2,
+    Handler,
+    answer,
+    cut,
+    half,
+    item,
+    listed,
+    pod,
+    pods,
+    shown,
+    status,
+)
 from builders import new
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import http
@@ -269,6 +286,19 @@ def test_a_refusal_long_after_an_outage_is_an_error_at_once(known, api, pauses):
         known.look_up("foo")
 
     assert pauses == []
+
+
+def test_a_list_whose_rest_is_forgotten_is_begun_once_more_and_no_more(known, api):
+    first, rest = pods(pod("a", uid="a"), **{"continue": "x"}), pods(pod("b", uid="b"))
+
+    api.answers += [first, status(410), first, rest]
+    assert [each.name for each in known.live_pods({"app": "foo"})] == ["a", "b"]
+    assert ["continue=x" in path for _method, path in api.sent] == [False, True, False, True]
+
+    api.answers += [first, status(410), first, status(410, "the continue parameter is too old")]
+    with pytest.raises(RolloutError) as error:
+        known.live_pods({"app": "foo"})
+    assert "the continue parameter is too old" in error.value.message
 
 
 COMPRESSED = {"Content-Encoding": "gzip"}

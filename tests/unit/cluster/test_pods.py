@@ -30,7 +30,7 @@ def of_primary(name, ready=False, restarts=0):
 
 
 def eventually(condition):
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -249,6 +249,17 @@ def test_more_warnings_than_a_list_shows_are_not_listed_again(known, api):
     assert known.warnings() and len(api.sent) == 1
 
 
+def test_what_the_watch_tells_of_is_not_listed_again(known, api):
+    event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
+    api.answers.append(pods(event))
+    known.warnings()
+    followed = known._pods._warnings[""]
+    followed._listed_at -= 2 * watch.RELIST_SECONDS
+    followed._watch._queue.put({"type": "MODIFIED", "object": changed(event, "12")})
+
+    assert [each["metadata"]["resourceVersion"] for each in known.warnings()] == ["12"] and len(api.sent) == 1
+
+
 @pytest.mark.usefixtures("relists")
 def test_what_could_not_be_listed_for_a_moment_is_seen_later(known, api):
     event = {"metadata": {"name": "e", "uid": "e", "resourceVersion": "11"}}
@@ -430,6 +441,23 @@ def test_a_server_that_has_too_much_to_do_gets_the_patch_again(known, api):
 
     assert known.hand_over(to_bar("a"), going_on) == 1
     assert patched_pods(api) == ["a"] * 3
+
+
+def test_after_a_refusal_no_other_connection_goes_on(known, api):
+    """Each ends with the pod that it is at, without another look whether the task may go on."""
+    workers, looks = 3, []
+    names = [f"pod-{number}" for number in range(workers * room.PODS_PER_CONNECTION)]
+
+    def slow(handler, query):
+        time.sleep(0.5)
+        POD(handler, query)
+
+    api.answers += [status(403), *[slow] * len(names)]
+
+    with pytest.raises(RolloutError, match="not allowed to change the controller of pod"):
+        known.hand_over(to_bar(*names), lambda: not looks.append(1))
+
+    assert len(api.sent) <= 2 * workers
 
 
 def test_many_pods_are_handed_over_on_several_connections(known, api):

@@ -14,6 +14,7 @@ import pytest
 from apiserver import BASE, PRIMARY, TO_2, cut, event, item, listed, shown, status, stream
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import watch
+from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.connection import CONNECTIONS
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.kubernetes import KubernetesGateway
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
@@ -46,7 +47,7 @@ def test_a_kind_that_the_server_does_not_have_is_said_in_one_sentence(connection
 
 
 def wait_until(cluster, condition):
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         cluster.wait(0.05)
@@ -114,6 +115,36 @@ def test_a_watch_that_breaks_is_opened_again_where_it_was(known, api, bad):
 
     assert api.watched[-1]["resourceVersion"] == "10"
     assert api.sent == []
+
+
+def quiet(handler, query):
+    """A watch that brings nothing until its time is over."""
+    stream()(handler, query)
+    handler.server.closing.wait(0.2)
+
+
+@pytest.mark.parametrize("ended, seconds, is_failure", [
+    (status(500), 60, True), (cut, 60, True), (stream(), 60, True), (stream(event("MODIFIED", "11")), 60, False),
+    (quiet, 0.2, False)], ids=["refused", "reset", "ends at once", "brings an event", "ends in time"])
+def test_the_watch_after_one_that_failed_waits_longer_each_time(known, api, monkeypatch, ended, seconds, is_failure):
+    failures = []
+    monkeypatch.setattr(watch, "pause", lambda number: failures.append(number) or 0.0)
+    monkeypatch.setattr(watch, "WATCH_SECONDS", seconds)
+    api.watches += [ended, ended, stream(event("MODIFIED", "31", replicas=6))]
+    api.answers += [listed(item("10"))] * 9
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
+
+    assert failures[:2] == ([1, 2] if is_failure else [])
+
+
+def test_watches_that_are_refused_keep_no_connection(known, api, monkeypatch):
+    """There are CONNECTIONS of them, and whoever wants one more waits."""
+    monkeypatch.setattr(watch, "pause", lambda failures: 0.0)
+    api.watches += [*[status(500)] * (CONNECTIONS + 1), stream(event("MODIFIED", "31", replicas=6))]
+    api.answers += [listed(item("10"))] * (CONNECTIONS + 1)
+
+    wait_until(known, lambda: known.controllers()["foo"].replicas == 6)
 
 
 def test_a_lack_of_permission_that_comes_up_while_watching_is_an_error(known, api):

@@ -245,3 +245,11 @@ def test_no_mutilated_object_raises(data):
 
     assert all(isinstance(cause.sentence, str) for cause in found)
     assert isinstance(health.well_since(changed), (float, type(None))) and health.warned_at([event], ["uid of foo-1"]) >= 0
+
+
+@pytest.mark.parametrize("event, times", [
+    ({"count": 3}, 3), ({"series": {"count": 4}}, 4), ({"count": 2, "series": {"count": 9}}, 2), ({}, 1), ({"count": 0}, 1),
+    ({"count": -5}, 1), ({"count": 10**9}, health.MOST_TIMES), ({"count": health.MOST_TIMES - 1}, health.MOST_TIMES - 1)])
+def test_how_often_an_event_was_seen(event, times):
+    """By both APIs of Events; whoever may write one counts for no more than MOST_TIMES, and for no less than once."""
+    assert health.times_of([{"metadata": {"uid": "e"}, **event}]) == {"e": times}

@@ -25,6 +25,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.request imp
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import AUTOSCALER, Delete, HandOver, Patch
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 from ansible_collections.baton.kubernetes.plugins.module_utils.run import driver
+from ansible_collections.baton.kubernetes.plugins.module_utils.run.clock import ALONE
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience import REFUSED_LIMIT
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
@@ -404,6 +405,18 @@ def test_whoever_applies_another_image_in_the_middle_of_a_handover_is_told():
     assert "somebody applied another template to foo" in result["warnings"][-1]
     assert ("restore", "foo", {"web": "myimage:v2"}) in actions(result)
     assert result["msg"] == "foo is updated to myimage:v2: 3 of 3 replicas available"
+
+
+def test_after_a_refused_write_revisions_and_pods_are_looked_at_again():
+    """Whoever has changed the object may have changed them too."""
+    cluster = Cluster(rc())
+    run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "", ALONE)
+    seen = run.observe()
+    run.memory.revisions, run.memory.look_at_pods_from = [{}], cluster.clock.now + 1000
+    cluster.allows = lambda write: False
+
+    assert not run.apply(seen, run.flow.decide(run.request, seen))
+    assert (run.memory.revisions, run.memory.look_at_pods_from) == (None, 0)
 
 
 def halfway():

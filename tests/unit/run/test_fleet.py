@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import collections
+import types
 
 import clusters
 import pytest
+from apiserver import FREEZE, TO_2
 from builders import SUCCESSOR, new, old, rc, rs
 from migrations import ALL, MIGRATE, MigrationGateway, World
 
@@ -460,6 +462,50 @@ def test_a_driver_that_hears_nothing_looks_up_nevertheless(monkeypatch):
     monkeypatch.setattr(fleet, "LOOK_UP", 0.01)
 
     assert run(Silent(*controllers("one")), names=["one"])["changed"]
+
+
+@pytest.mark.parametrize("write, asked", [(FREEZE, 2), (TO_2, 1)], ids=["of an autoscaler", "of a size"])
+def test_autoscalers_are_asked_for_again_after_a_write_of_one(write, asked):
+    """Each driver sees those that another one has frozen, whether that has landed or not."""
+    cluster = Cluster()
+    view = fleet._Shared(groups(cluster)[Kind.REPLICATION_CONTROLLER], ["one"]).view(Request("one"))
+    cluster.refused = {write.name}
+    view.objects("horizontalpodautoscalers")
+
+    with pytest.raises(RolloutError):
+        view.write(write)
+    for _time in range(2):
+        view.objects("horizontalpodautoscalers")
+
+    assert cluster.asked["horizontalpodautoscalers"] == asked
+
+
+def test_a_driver_without_news_looks_up_once_in_a_while_or_as_seldom_as_it_wants_to():
+    view = fleet._Shared(groups(Cluster())[Kind.REPLICATION_CONTROLLER], ["one"]).view(Request("one"))
+    waits = []
+    view.woken = types.SimpleNamespace(wait=waits.append, clear=lambda: None)
+
+    view.wait(fleet.LOOK_UP / 5)
+    view.wait(fleet.LOOK_UP * 5)
+
+    assert waits == [fleet.LOOK_UP, fleet.LOOK_UP * 5]
+
+
+def test_news_wake_a_driver_once_and_the_end_of_all_news_is_an_error_of_its_own_for_each():
+    """Each adds to the error what its own controller has got to."""
+    shared = fleet._Shared(groups(Cluster())[Kind.REPLICATION_CONTROLLER], ["one"])
+    view, errors = shared.view(Request("one")), []
+    view.woken.set()
+    view.wait(0)
+    assert not view.woken.is_set()
+
+    shared.end(RolloutError("no more news"))
+    for _driver in range(2):
+        with pytest.raises(RolloutError, match="no more news") as error:
+            view.wait(0)
+        view.woken.set()
+        errors.append(error.value)
+    assert errors[0] is not errors[1]
 
 
 def test_every_line_names_its_controller():

@@ -382,6 +382,14 @@ def test_a_process_that_nobody_has_waited_for_yet_has_ended():
         assert started_at(str(process.pid)) == ""
 
 
+@pytest.mark.parametrize("state, started", [("R", "19"), ("S", "19"), ("Z", ""), ("X", "")])
+def test_when_a_process_has_started_and_whether_only_its_number_is_left(monkeypatch, state, started):
+    fields = " ".join([state, *map(str, range(1, 50))])
+    monkeypatch.setattr(Path, "read_text", lambda *_args: f"7 (a b) c) {fields}\n")
+
+    assert started_at("7") == started
+
+
 def test_a_signal_ends_the_wait(server):
     Client(server).lease.take()
     second = Client(server, others=lambda: setattr(second, "reason", "SIGTERM"))
@@ -399,6 +407,23 @@ def test_it_is_renewed_in_time_and_not_at_every_turn(server):
 
     assert server.writes[NAME] in (2, 3) and server.writes[WITHOUT_KIND] == 1
     assert server.leases[NAME]["spec"]["acquireTime"] < server.leases[NAME]["spec"]["renewTime"]
+
+
+def test_its_age_counts_from_before_the_request_that_has_renewed_it(server):
+    """The server has set the time of the renewal by then, whenever the answer comes."""
+    client = Client(server)
+    write, put = server.put_lease, []
+
+    def late(it):
+        put.append(it["metadata"]["name"])
+        client.later(lease.RENEW_SHARED_AFTER if put[-1] == WITHOUT_KIND else 0)
+        return write(it)
+
+    server.put_lease = late
+    client.lease.take()
+    client.lease.keep()
+
+    assert put == [NAME, WITHOUT_KIND, NAME, WITHOUT_KIND]
 
 
 def test_a_driver_that_has_lost_it_stops(server):

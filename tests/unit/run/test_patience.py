@@ -20,7 +20,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.flows import hand
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Terminating
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import request_from
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps import Create, Wait
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
@@ -296,6 +296,49 @@ def test_pods_that_nodes_reject_again_and_again_are_fatal_at_once_and_no_more_of
     assert cluster.clock.now < 1005 and cluster.rejected < 12
 
 
+class Nodes(Alone):
+    """As many pods as a test says that their nodes have rejected."""
+
+    rejected = 0
+
+    def troubled_pods(self, controller):
+        return [{"metadata": {"name": f"foo-{number}", "uid": f"u{number}"}, "spec": {"nodeName": "n"}, "status": {
+            "phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: no"}} for number in range(self.rejected)]
+
+
+def waits(gateway, available, *looks):
+    """Wait for the last pods of foo, with one look a second: steps, rejected pods and terminating pods; the seconds left each."""
+    its = Controller.from_api(rc(replicas=3, available=available))
+    clock, left = FakeClock(), []
+    patience = Patience(gateway, clock, Intervals())
+    for steps, gateway.rejected, terminating in ((0, 0, 0), *looks):
+        wait = Wait("foo", terminating=Terminating(terminating))
+        left.append(patience.wait(UPDATE, Standing(its, grows=its), wait, steps)[1])
+        clock.now += 1
+    return left
+
+
+@pytest.mark.parametrize("available, bearable", [(2, REJECTED_LIMIT - 1), (1, 2 * REJECTED_LIMIT - 1), (3, REJECTED_LIMIT - 1)])
+def test_as_many_rejected_pods_as_rule_out_another_node(available, bearable):
+    """For each pod that is missing; there may be none any more."""
+    waits(Nodes(), available, (0, 1, 0), (0, 1 + bearable, 0))
+
+    with pytest.raises(RolloutFailed, match="the new pods cannot become available"):
+        waits(Nodes(), available, (0, 1, 0), (0, 1 + bearable + 1, 0))
+
+
+def test_rejected_pods_are_counted_from_the_last_progress_on():
+    waits(Nodes(), 2, (0, 1, 0), (1, 1 + REJECTED_LIMIT, 0), (1, 2 * REJECTED_LIMIT, 0), (1, 2 * REJECTED_LIMIT, 0))
+
+
+def test_terminating_pods_are_counted_from_the_last_progress_on():
+    """One of three that goes is progress, although only one was waited for before."""
+    deadline = UPDATE.progress_deadline
+
+    assert waits(Nodes(), 2, (0, 0, 1), (0, 0, 1), (1, 0, 3), (1, 0, 3), (1, 0, 2))[1:] == [
+        deadline, deadline - 1, deadline, deadline - 1, deadline]
+
+
 def test_where_more_pods_are_missing_more_may_be_rejected():
     cluster = Rejecting(rc())
 
@@ -309,7 +352,9 @@ def test_one_endless_cause_makes_a_failure_endless(kinds):
     causes = [Cause(kind, "reason", "message", "wait", is_fatal=True) for kind in kinds]
 
     assert failure(UPDATE, Alone(), "what", "how far", causes).is_endless
-    assert not failure(UPDATE, Alone(), "what", "how far", [causes[kinds.index("crash")]]).is_endless
+    refused, crash = sorted(causes, key=lambda cause: cause.kind, reverse=True)
+    for cause in (crash, dataclasses.replace(refused, is_fatal=False)):
+        assert not failure(UPDATE, Alone(), "what", "how far", [cause]).is_endless
 
 
 def test_pods_that_were_rejected_before_are_no_reason_to_fail():

@@ -11,6 +11,7 @@ ways that overtake each other. A handover may be cut off after each pod. Invaria
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import gc
@@ -20,6 +21,7 @@ import typing as t
 import pytest
 from builders import rc, rs, template
 
+from ansible_collections.baton.kubernetes.plugins.module_utils.explain import report
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover, simulated
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.simulated import Move, Pod, SimulatedCluster
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.stepped.find import find
@@ -41,6 +43,9 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size, resolve_fenceposts
 
 Json = dict[str, t.Any]
+
+#: Characters of a line about a failure.
+LONGEST = 200
 
 UPDATE = Request(name="foo", images={"": "myimage:v2"})
 #: The deployment label's value that the update above gives to next, if foo has no label.
@@ -244,6 +249,8 @@ class Explorer:
         self.ceiling = self.size + surge
         self.floor = min(self.size - unavailable, primary["status"]["availableReplicas"])
         self.clusters: list[Cluster] = []
+        #: For each of these, from which one it was first reached, and by which deed.
+        self.reached: list[tuple[int, tuple[str, t.Any]]] = []
         self.numbers: dict[tuple, int] = {}
         self.decisions: dict[tuple, Decision | RolloutError] = {}
         self.seen: dict[tuple, tuple[observed.Observed, bool]] = {}
@@ -254,19 +261,40 @@ class Explorer:
         self.ends: dict[str, set[int]] = {wish(request): set() for request in requests}
 
         self.add(Cluster(primary, kind=requests[0].kind, deaths=deaths, deletions=deletions, replacements=replacements,
-                         finalizers=finalizers, terminates_slowly=requests[0].waits_for_termination))
+                         finalizers=finalizers, terminates_slowly=requests[0].waits_for_termination), 0, ("begin", ""))
         for here in itertools.count():
             if here == len(self.clusters):
                 break
-            self.explore(here)
+            if failed := self.failure_at(here):
+                pytest.fail(f"{failed}, after\n{self.path_to(here)}", pytrace=False)
         for request in requests:
             self.check_it_can_be_fulfilled(request)
 
-    def add(self, cluster: Cluster) -> int:
+    def add(self, cluster: Cluster, here: int, deed: tuple[str, t.Any]) -> int:
         number = self.numbers.setdefault(cluster.key(), len(self.clusters))
         if number == len(self.clusters):
             self.clusters.append(cluster)
+            self.reached.append((here, deed))
         return number
+
+    def path_to(self, number: int) -> str:
+        """Return a shortest way to a state, one deed a line, and what is there: states are explored nearest first."""
+        cluster, lines = self.clusters[number], []
+        while number:
+            number, (whose, deed) = self.reached[number]
+            lines.append(f"{whose}: {report.line(deed) if isinstance(deed, Step) else ' '.join(deed)}"[:LONGEST])
+        sizes = ", ".join(f"{name} {item['spec']['replicas']}" for name, item in cluster.items.items())
+        pods = collections.Counter((pod.owner, "ready" if pod.ready else "not ready") for pod in cluster.living)
+        lines[:0] = [f"there: {sizes}; pods of each uid: {dict(pods)}, {len(cluster.terminating)} terminating"[:LONGEST]]
+        return "\n".join(reversed(lines))
+
+    def failure_at(self, here: int) -> str:
+        """Explore from a state and return the first line of a failed assertion, or "": not the objects, which are many pages."""
+        try:
+            self.explore(here)
+        except AssertionError as error:
+            return (str(error).partition("\n")[0] or "failed")[:LONGEST]
+        return ""
 
     def explore(self, here: int) -> None:
         """Let the cluster do what it may, and each wish what it would."""
@@ -277,7 +305,7 @@ class Explorer:
             after = cluster.copy()
             after.make(move)
             self.check_handover(cluster, after, move)
-            self.moves.append((here, self.add(after)))
+            self.moves.append((here, self.add(after, here, ("cluster", move))))
         for request in self.requests:
             if request.state is State.RESTARTED and self.has_been_restarted(cluster):
                 self.check_end(cluster)
@@ -294,11 +322,11 @@ class Explorer:
                 write = decision.write
                 if isinstance(write, HandOver):  # the client may die after each pod
                     write = self.first_pods.setdefault(id(write), (dataclasses.replace(write, pods=write.pods[:1]), write))[0]
-                assert after.write(write), f"refused: {decision}"
+                assert after.write(write), f"refused: {report.line(decision)}"
                 if decision.is_last:
                     self.check_fulfilled(request, after)
                     self.ends[wish(request)].add(here)
-                self.steps[wish(request)].append((here, self.add(after)))
+                self.steps[wish(request)].append((here, self.add(after, here, (wish(request), decision))))
             else:
                 self.check_fulfilled(request, cluster)
                 self.ends[wish(request)].add(here)
@@ -335,15 +363,15 @@ class Explorer:
         # 2. floor and ceiling
         died = self.deaths - cluster.deaths
         ready = sum(pod.ready for pod in cluster.living)
-        assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}: {cluster.items}"
+        assert self.floor - died <= ready, f"{ready} ready, floor {self.floor}"
         # Where a pod dies just when another one is handed over, the news of one may be taken for that of the other.
         ceiling = died + (self.size if cluster.is_handing_over() else self.ceiling)
         if cluster.replacements < self.replacements:  # a manifest that asks for pods of its own, too: those of next stay as many
             assert sum(dict(pod.labels) != self.labels for pod in cluster.living) <= self.size + died, cluster.pods
         else:
-            assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}: {cluster.items}"
+            assert len(cluster.living) <= ceiling, f"{len(cluster.pods)} pods, ceiling {ceiling}"
             pods = len(cluster.living) + len(cluster.terminating)
-            assert pods <= self.ceiling + died, f"{pods} pods with terminating ones, ceiling {self.ceiling}: {cluster.items}"
+            assert pods <= self.ceiling + died, f"{pods} pods with terminating ones, ceiling {self.ceiling}"
         # No pod is ever without a controller.
         assert all(pod.owner for pod in cluster.pods) or cluster.deletions < self.deletions, cluster.pods
         # The model takes the first of the pods that are due: enough as long as these are all alike.
@@ -398,8 +426,9 @@ class Explorer:
             new = set(before[todo.pop()]) - found
             found |= new
             todo += new
-        stuck = next((cluster for number, cluster in enumerate(self.clusters) if number not in found), None)
-        assert stuck is None, f"{wish(request)} never ends from {stuck.items}"
+        stuck = next((number for number in range(len(self.clusters)) if number not in found), None)
+        if stuck is not None:
+            pytest.fail(f"{wish(request)} never ends from\n{self.path_to(stuck)}", pytrace=False)
 
 
 @pytest.mark.parametrize("size, surge, unavailable", [

@@ -282,9 +282,8 @@ class _Run:
         start = self.standing(dataclasses.replace(self.start or seen, budgets=seen.budgets))  # not known when the task begins
         if self.memory.has_begun:
             self.chronicle.sample(end, self.is_watching, is_end=True)
-        told = self.chronicle.result(start, end) | report.after_pause(self.request, end)
-        return {"kind": str(self.request.kind), **told, "msg": message or report.sentence(self.request, end, self.clock.is_real),
-                "warnings": self.memory.warnings}
+        told = {"kind": str(self.request.kind)} | self.chronicle.result(start, end) | report.after_pause(self.request, end)
+        return {**told, "msg": message or report.sentence(self.request, end, self.clock.is_real), "warnings": self.memory.warnings}
 
     def with_progress(self, error: RolloutError) -> RolloutError:
         """The error with what was done before it, and where that has led."""

@@ -147,6 +147,7 @@ def test_what_prometheus_says_of_all_kinds_of_questions(namespace, shown, analyz
     assert "which is taken as passed (on_inconclusive): nothing, measurement 2 of 2: no data" in passed["msg"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_other_kinds(namespace, shown, analyzed, kind):
     """Found by the name alone; without an update all pods are new, and there are none to compare with."""
@@ -282,6 +283,7 @@ def test_the_role_passes_no_version_that_it_has_never_compared(namespace, promet
     assert versions(namespace) == (2, 0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("more", [[], ["--check"]], ids=["", "check mode"])
 def test_the_role_refuses_an_analysis_before_anything_is_changed(namespace, playbooks, more):
     before = namespace.make_primary(2)

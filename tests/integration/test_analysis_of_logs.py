@@ -73,6 +73,7 @@ def test_a_good_version_passes_each_time_and_a_bad_one_is_caught(namespace, kube
     assert kubelet.asked and all("limitBytes=" in path and "sinceSeconds=30" in path for path in kubelet.asked)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_other_kinds(namespace, kubelet, kind):
     if kind == "StatefulSet":

@@ -163,6 +163,7 @@ def test_a_failed_update_is_rolled_back_and_explained(namespace, adhoc):
     assert namespace.rcs() == ["foo"] and namespace.rc()["spec"] == before["spec"]
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("an image that is refused within 4 s")
 def test_a_timeout_names_the_cause(namespace, adhoc):
     namespace.make_primary(2)
@@ -219,6 +220,7 @@ def test_a_kubeconfig_given_as_content_is_not_told(namespace, run, tmp_path):
     assert "changed=1" in process.stdout
 
 
+@pytest.mark.full
 def test_a_survey_answer_that_is_empty_counts_as_not_given(namespace, run):
     namespace.make_primary(1)
     empty = {"next_name": "", "container": "", "max_surge": ""}

@@ -145,6 +145,7 @@ def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
     assert status["in_progress"] == [] and [each["name"] for each in status["rollouts"]] == ["foo"]
 
 
+@pytest.mark.full
 def test_a_workflow_for_a_deployment_goes_back_to_a_revision(namespace, jobs):
     """The kind is handed on too."""
     namespace.make_deployment(2)
@@ -237,6 +238,7 @@ def test_the_injected_token_is_in_no_artifact(namespace, jobs):
     assert not [path.name for path in files if namespace.token in path.read_text(errors="replace")]
 
 
+@pytest.mark.full
 @pytest.mark.fake_nodes("pods that take seconds to become ready")
 def test_a_cancelled_job_stops_and_its_relaunch_goes_on(namespace, jobs):
     """AWX cancels with SIGKILL for the process group."""

@@ -238,6 +238,7 @@ def test_a_secret_among_the_options_is_shown_nowhere(namespace, ansible_environm
     assert left(tmp_path) == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["api-key-s-variable", "kubeconfig-in-its-variable", "plugin-s-variable",
                                   "proxy-header-s-variable"])
 def test_a_secret_in_the_environment_is_shown_nowhere(namespace, ansible_environment, tmp_path, proxy, name):

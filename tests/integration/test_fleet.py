@@ -103,6 +103,7 @@ def test_several_kinds_of_one_name_in_one_task(namespace, ansible_environment):
     assert {pod["spec"]["containers"][0]["image"] for pod in namespace.pods()} == {"myimage:v2"}
 
 
+@pytest.mark.full
 def test_two_kinds_of_one_name_do_not_steal_each_other_s_lease(namespace):
     """At the same time, for longer than until the first renewal; an earlier version's task is refused meanwhile."""
     kinds = (Kind.REPLICATION_CONTROLLER, Kind.DEPLOYMENT)

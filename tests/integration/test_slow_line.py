@@ -18,6 +18,7 @@ END = 8
 WAITS = 2
 
 
+@pytest.mark.sample(1)
 @pytest.mark.fake_nodes("20 pods that are all ready at once")
 @pytest.mark.parametrize("surge", ["1", "25%"])
 def test_an_update_waits_for_no_request_but_those_that_its_steps_need(namespace, surge):

@@ -30,6 +30,7 @@ REPLICAS = 4
 NAME = lease_name("ReplicationController", "foo")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("first, second", [
     (dict(image="myimage:v2"), dict(image="myimage:v2")),
     (dict(image="myimage:v2"), dict(image="myimage:v3")),

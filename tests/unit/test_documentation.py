@@ -148,7 +148,7 @@ def role_examples():
     """Return each role of each playbook of the pages, with the variables that the example gives it."""
     for page in PAGES:
         for block in re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            document = next(iter(yaml.load_all(block, AnsibleLoader)))
+            document, *_more = yaml.load_all(block, AnsibleLoader)
             plays = [play for play in document if "hosts" in play] if isinstance(document, list) else []
             for role in (role for play in plays for role in play.get("roles", ())):
                 yield pytest.param(role, id=f"{page.relative_to(ROOT)}-{role['role']}")

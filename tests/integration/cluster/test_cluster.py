@@ -143,13 +143,12 @@ def test_up_gives_a_kubeconfig_and_keeps_its_secrets(cluster: Cluster) -> None:
 
 
 def test_second_up_reuses_what_runs(cluster: Cluster) -> None:
-    """No process is replaced, and it takes about half a second."""
-    before, began = pids(NAME), time.monotonic()
+    """Replace no process."""
+    before = pids(NAME)
 
     embedded.up(NAME)
 
     assert pids(NAME) == before
-    assert time.monotonic() - began < 3
 
 
 def test_two_clusters_side_by_side(cluster: Cluster) -> None:

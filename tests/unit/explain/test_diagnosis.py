@@ -15,13 +15,15 @@ import re
 import typing as t
 
 import pytest
-from builders import rc
+from builders import rc, template
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain import diagnosis, signs
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause, causes
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.handover import CLOSED
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import Kind
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
 
@@ -120,6 +122,7 @@ BAD_NAME = 'Failed to apply default image tag "Bad//Name": couldn\'t parse image
 RUNC = ('failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to '
         'start container process: exec: "/nope": stat /nope: no such file or directory: unknown')
 MOUNT = 'MountVolume.SetUp failed for volume "v" : secret "nope" not found'
+QUOTA = "small, requested: pods=1, used: pods=4, limited: pods=4"
 LIVENESS = "Liveness probe failed: HTTP probe failed with statuscode: 503"
 STARTUP = "Startup probe failed: dial tcp 10.124.1.7:8080: connect: connection refused"
 READINESS = "Readiness probe failed: HTTP probe failed with statuscode: 503"
@@ -667,6 +670,34 @@ def test_a_crash_is_not_taken_for_a_kill_by_a_probe_that_failed_too_seldom():
     crashed = {**loop(3)[0], "spec": {"containers": [{"name": "web", **LIVELY}]}}
 
     assert [cause.kind for cause in diagnose(crashed, events=[event("Unhealthy", LIVENESS, 2)])] == ["crash"]
+
+
+def test_a_container_that_was_never_restarted_was_not_ended_by_a_probe():
+    first = {**pod(ended(3)), "spec": {"containers": [{"name": "web", **LIVELY}]}}
+
+    assert [cause.kind for cause in diagnose(first, events=[event("Unhealthy", LIVENESS, 3)])] == ["crash"]
+
+
+def test_where_a_condition_tells_of_pods_that_cannot_be_created_no_event_does():
+    (cause,) = diagnose(failure=f"exceeded quota: {QUOTA}", current=1, events=[refused("no team label")])
+
+    assert (cause.kind, cause.reason) == ("quota", "FailedCreate")
+
+
+def refused(message, **more):
+    return {**event("FailedCreate", message, **more), "involvedObject": {"kind": "StatefulSet", "uid": "uid of foo"}}
+
+
+@pytest.mark.parametrize("current, kinds", [(1, ["admission"]), (2, []), (3, [])])
+def test_of_a_kind_without_such_a_condition_the_last_event_counts_while_pods_are_missing(current, kinds):
+    its = StatefulSet.from_api({
+        "metadata": {"name": "foo", "uid": "uid of foo", "annotations": {}},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "foo"}}, "template": template(), "serviceName": "foo"},
+        "status": {"replicas": current}})
+    events = [refused('admission webhook "w.example.com" denied the request: no', lastTimestamp="2026-11-21T10:05:00Z"),
+              refused(f"exceeded quota: {QUOTA}", lastTimestamp="2026-11-21T10:00:00Z")]
+
+    assert [cause.kind for cause in causes(Request("foo", kind=Kind.STATEFUL_SET), its, [], events)] == kinds
 
 
 def test_pods_that_cannot_be_deleted_are_told_from_those_that_cannot_be_created():

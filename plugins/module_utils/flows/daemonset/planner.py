@@ -150,7 +150,7 @@ class _Turn(Turn):
             may_lack = unavailable < bounds(self.request, self.seen, primary)[1]
             return self._delete(self._next(live, present.pods, may_lack), may_lack, record) or self._waits_for(late)
         is_counted = primary.available + primary.misplaced >= min(ready, size)  # the pod of a node that is gone stays for a while
-        is_there = sum(pod.is_ready for pod in new) >= goal and counted >= goal and is_counted
+        is_there = sum(pod.is_ready for pod in new) >= goal and is_counted
         return self.end_at(record, len(new), size) if is_there else self._waits_for(late)
 
     def _replace_miscounted(self, record: Rollout) -> Decision | None:

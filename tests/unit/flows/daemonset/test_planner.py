@@ -248,6 +248,30 @@ def test_a_new_pod_that_never_gets_ready_ends_there():
     assert versions(it) == ["v1"] * 4 and strategy_of(it) == STRATEGY
 
 
+def test_a_pause_waits_for_its_new_pod_to_be_ready():
+    it = broken(cluster(4))
+    go(CANARY, it, until="delete")
+    it.settle()
+    assert isinstance(decide(CANARY, it), Wait) and versions(it) == ["v2!", "v1", "v1", "v1"]
+
+
+def test_a_pause_waits_for_the_status_to_count_its_pods_as_available():
+    """With minReadySeconds, pods are ready for long before that."""
+    it = cluster()
+    go(CANARY, it, until="delete")
+    it.settle()
+    assert isinstance(decide(CANARY, it, primary=dataclasses.replace(primary(it), available=2)), Wait)
+    assert decide(CANARY, it).after == "paused at 1 of 3"
+
+
+def test_pods_that_are_ready_and_not_available_are_missing():
+    it = cluster()
+    go(CANARY, it, until="update")
+    it.settle()
+    assert isinstance(decide(CANARY, it, primary=dataclasses.replace(primary(it), available=2)), Wait)
+    assert decide(CANARY, it).action == "delete"
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_back_from_pods_that_never_get_ready(strategy):
     it = broken(cluster(strategy=strategy))
@@ -341,6 +365,17 @@ def test_in_the_network_of_the_node_all_ports_are_ports_of_it(container):
     it.settle()
     with pytest.raises(RolloutError, match=r"they use port 8080 of the node"):
         decide(asked(image="myimage:v3", max_surge="1"), it)
+
+
+@pytest.mark.parametrize("spec", [
+    {"containers": [{"name": "web", "image": "myimage:v2", "ports": [{"containerPort": 8080}]}]},
+    {"initContainers": [{"name": "setup", "image": "x", "ports": [{"hostPort": 8080}]}]}], ids=["of the pod", "of one that ends"])
+def test_other_ports_leave_room_for_a_surge(spec):
+    it, wanted = cluster(), template("myimage:v2")
+    wanted["spec"] |= spec
+    set_by_somebody(it, "/spec/template", wanted)
+    it.settle()
+    assert decide(asked(image="myimage:v3", max_surge="1"), it).action == "update"
 
 
 @pytest.mark.parametrize("params, numbers", [

@@ -219,10 +219,9 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, usual
     if is_canary and not _stands(seen, primary):
         return primary.settings
     # Somebody who has scaled it in the meantime has made the server's controller share that out to old and new pods.
-    placed = after.replicas if is_canary and after else 0
-    surge = 0 if primary.settings["paused"] else _allowed(primary)[0]
+    placed = after.replicas if after else 0
     target = max(_size_of_pause(request, primary), placed)
-    is_there = is_canary and surge == 0 and placed == target
+    is_there = placed == target
     unavailable = placed if is_there else min(target, placed + missing)
     numbers = {"maxSurge": 0 if is_there else min(most, target - unavailable), "maxUnavailable": unavailable}
     # The user's own `kubectl rollout resume` of a pause changes nothing but this flag.

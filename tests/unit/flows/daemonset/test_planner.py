@@ -593,6 +593,16 @@ def test_a_pod_that_dies_meanwhile_is_one_of_the_new_ones():
     assert versions(it) == ["v2", "v1", "v1", "v2"]
 
 
+def test_a_pod_that_dies_at_a_pause_is_counted_there():
+    it = cluster(4)
+    two = asked(image="myimage:v2", pause_at="2")
+    go(two, it)
+    dies(it, "node 3")
+    it.settle()
+    assert go(two, it) == ["annotate"] and versions(it) == ["v2", "v2", "v1", "v2"] and primary(it).paused == 3
+    assert "already paused: 3 of its 4 pods are new" in decide(two, it).message
+
+
 def test_no_node_takes_it():
     it = cluster(0)
     assert go(CANARY, it) == ["update", "annotate"] and "already paused: 0 of its 0 pods are new" in decide(CANARY, it).message

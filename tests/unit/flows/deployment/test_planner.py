@@ -148,6 +148,74 @@ def test_a_pause_stands_at_its_number_and_goes_on_from_there():
     assert primary(it).settings["minReadySeconds"] is None and primary(it).settings["progressDeadlineSeconds"] == 600
 
 
+def otherwise(it, is_new, **changes):
+    """What there is where a ReplicaSet, the new one or the old one, is otherwise than the model has it."""
+    seen = find(primary(it), it.controllers(Kind.REPLICA_SET))
+    changed = {each.name: dataclasses.replace(each, **changes if (each is seen.successor) is is_new else {}) for each in seen.sets}
+    return {"sets": tuple(changed.values()), "successor": changed[seen.successor.name]}
+
+
+@pytest.mark.parametrize("field, value", [
+    ("updated", 2), ("current", 4), ("available", 2), ("replicas", 4), ("is_observed", False)])
+def test_an_update_has_not_ended_before_the_status_says_so(field, value):
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    assert isinstance(decide(UPDATE, it, primary=dataclasses.replace(primary(it), **{field: value})), Wait)
+    assert decide(UPDATE, it).is_end
+
+
+@pytest.mark.parametrize("is_new, changes", [
+    (True, {"available": 2}), (True, {"current": 4}), (True, {"replicas": 4, "current": 4, "available": 4}),
+    (False, {"current": 1})], ids=["not available", "one too many", "another size", "an old pod"])
+def test_an_update_has_not_ended_before_the_replica_sets_say_so(is_new, changes):
+    it = cluster()
+    go(UPDATE, it, until="update")
+    it.settle()
+    assert isinstance(decide(UPDATE, it, **otherwise(it, is_new, **changes)), Wait)
+
+
+@pytest.mark.parametrize("request_, until, stands, sizes_", [
+    (CANARY, None, Done, {1: False, 2: True, 3: False}), (CANARY, "update", Step, {2: True, 3: True, 4: False})],
+    ids=["paused", "on the way"])
+def test_a_pace_is_kept_until_the_server_has_brought_the_sizes_to_it(request_, until, stands, sizes_):
+    """There may be no more old pods than the surge allows; at a pause, neither more nor fewer than the size."""
+    it = cluster()
+    go(request_, it, until=until)
+    it.settle()
+    for old, is_it in sizes_.items():
+        decision = decide(request_, it, **otherwise(it, False, replicas=old, current=old, available=old))
+        assert isinstance(decision, stands if is_it else Wait), old
+
+
+def test_with_pods_that_may_be_missing_a_pace_is_kept_until_as_many_are_new():
+    it = cluster(4, strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}})
+    two = asked(image="myimage:v2", pause_at="2")
+    go(two, it, until="update")
+    it.settle()
+    assert isinstance(decide(two, it, **otherwise(it, True, replicas=1, current=1, available=1)), Wait)
+    assert isinstance(decide(two, it), Step)
+
+
+def test_a_surge_that_somebody_sets_at_a_pause_does_not_end_it():
+    it = cluster(4)
+    go(CANARY, it)
+    it.items["foo"]["spec"]["strategy"] = PERCENT
+    it.items["foo"]["metadata"]["generation"] += 1
+    it.settle()
+    assert go(CANARY, it, until="pace") == ["pace"] and primary(it).settings["paused"]
+
+
+def test_scaled_below_what_the_pace_allows_on_the_way_to_a_pause_it_goes_on():
+    it = cluster(10)
+    five = asked(image="myimage:v2", pause_at="5", max_surge="5")
+    go(five, it, until="update")
+    it.settle()
+    scaled(it, v1=0, v2=3)
+    go(five, it)
+    assert sizes(it) == {"v1": 0, "v2": 3} and primary(it).paused == 3
+
+
 def test_a_pause_at_fewer_than_there_are_changes_nothing():
     it = cluster(10)
     go(dataclasses.replace(CANARY, pause_at=Size(4)), it)
@@ -192,8 +260,21 @@ def test_a_rollback_restores_all_and_has_nothing_to_do_the_second_time():
 def test_another_update_in_progress_is_refused(request_, words):
     it = cluster()
     go(CANARY, it)
-    with pytest.raises(RolloutError, match=words):
+    with pytest.raises(RolloutError, match=words) as error:
         decide(request_, it)
+    assert "Somebody else" not in error.value.what
+
+
+def test_another_template_with_the_same_image_is_somebody_elses():
+    it = cluster()
+    go(CANARY, it)
+    wanted = template("myimage:v2")
+    wanted["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    it.items["foo"]["spec"] |= {"template": wanted, "paused": None}
+    it.items["foo"]["metadata"]["generation"] += 1
+    it.settle()
+    with pytest.raises(RolloutError, match=r"to myimage:v2 .* Somebody else began it during an update to myimage:v2"):
+        decide(V3, it)
 
 
 def test_an_edit_in_between_is_refused_with_its_image_and_can_be_undone():

@@ -68,6 +68,7 @@ SITES: dict[str, str] = {
     "flows/migration/deployment_config.py::_triggers_lost": WARNS,
     "flows/migration/find.py::readable": SHOWS,
     "flows/migration/halfway.py::commands": "not pasted here: the same task again, which test_migration runs after each kill",
+    "flows/migration/look.py::_way_out": "test_a_migration_of_pods_that_never_become_available_ends_with_another_image",
     "flows/migration/look.py::commands": OPENSHIFT,
     "flows/migration/look.py::warnings": WARNS,
     "flows/migration/manifests.py::taken": SHOWS,

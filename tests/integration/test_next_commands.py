@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from namespace import Killed, dies, eventually, manifest
+from namespace import Killed, dies, eventually, manifest, role
 from next_commands import as_kubectl, parsed
 from plays import ad_hoc
 
@@ -313,3 +313,18 @@ def test_pods_that_fail_without_an_update_are_given_the_template_of_before(names
     assert terminal.paste(again)["failed"]
     terminal.succeeds(back)
     eventually(lambda: images(namespace) == ["v1"], "the template of before", 60)
+
+
+@pytest.mark.fake_nodes("an image whose container waits for a ConfigMap that does not exist")
+def test_a_migration_of_pods_that_never_become_available_ends_with_another_image(namespace, terminal):
+    """The rollback that it told was refused: nothing makes a ReplicationController of a Deployment."""
+    namespace.allow(role("baton-migration"), "baton-migration")
+    namespace._call("POST", f"/api/v1/namespaces/{namespace.name}/replicationcontrollers", manifest(1, "myimage:v9-noconfig"))
+    eventually(lambda: len(images(namespace)) == 1, "the pod")
+
+    again, _or, update, _then, finish = terminal.fails(state="migrated", to_kind="Deployment", progress_deadline=3)
+
+    assert terminal.paste(again)["failed"]
+    terminal.succeeds(update.replace("ANOTHER-IMAGE", "myimage:v2"))
+    assert terminal.succeeds(finish)["rollout"]["phase"] == "complete"
+    assert images(namespace) == ["v2"] and not namespace._call("GET", namespace._apps("controllerrevisions"))["items"]

@@ -271,6 +271,8 @@ class Standing:
     progress: int = 0
     #: There is no way back any more.
     is_past_return: bool = False
+    #: Commands and hints, one a line, that help where pods never become available and there is no way back.
+    way_out: tuple[str, ...] = ()
 
     @property
     def is_observed(self) -> bool:

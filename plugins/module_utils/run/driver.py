@@ -110,7 +110,7 @@ class _Run:
             return t.cast(Json, self.loop())
         except RolloutFailed as error:
             if self.is_idle:
-                say_without_update(self.request, error)
+                say_without_update(self.request, error, self.standing(self.memory.seen))
             if self.request.rolls_back:
                 self.roll_back(error)
             self.leave(error)

@@ -13,6 +13,7 @@ import typing as t
 
 from ..cluster.gateway import Gateway
 from ..explain.report import line
+from ..flows.commands import BEGAN
 from ..flows.flow import Standing
 from ..flows.refusals import endless_deletion
 from ..model.errors import RolloutError, RolloutFailed, as_lines, either
@@ -180,10 +181,14 @@ class Patience:
         """The error for pods that do not become available."""
         slow = standing.grows
         how_far = f"{slow.name} has {slow.available} of {slow.replicas} available" if slow else ""
-        return failure(request, self._gateway, what, how_far, causes)
+        error = failure(request, self._gateway, what, how_far, causes, may_go_back=not standing.is_past_return)
+        if standing.way_out:
+            error.next_command += "\n" + as_lines(["or:", *standing.way_out])
+        return error
 
 
-def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes: t.Iterable[diagnosis.Cause]) -> RolloutFailed:
+def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes: t.Iterable[diagnosis.Cause], *,
+            may_go_back: bool = True) -> RolloutFailed:
     """The error for pods that are not as they should be, with every cause and the end of its log."""
     from ..explain import old_pods
 
@@ -194,7 +199,8 @@ def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes:
         error.causes.append({**dataclasses.asdict(cause), "log": log})
         error.is_endless = error.is_endless or (cause.is_rejection and cause.is_fatal)
     error.why = as_lines(found)
-    error.leaves_rollback_out = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK for cause in causes)
+    survive_rollback = bool(causes) and all(cause.kind in old_pods.SURVIVE_ROLLBACK for cause in causes)
+    error.leaves_rollback_out = survive_rollback or not may_go_back
     if any(cause.kind == old_pods.HELD for cause in causes):
         options = {option: value for option, value in request.options.items() if option != "pause_at"}
         request = dataclasses.replace(request, pause_at=None, options=options)
@@ -202,10 +208,12 @@ def failure(request: Request, gateway: Gateway, what: str, how_far: str, causes:
     return error
 
 
-def say_without_update(request: Request, error: RolloutFailed) -> None:
+def say_without_update(request: Request, error: RolloutFailed, standing: Standing) -> None:
     """Say in the error that no update is in progress, so that there is none to roll back."""
     error.what, error.leaves_rollback_out = f"{error.what}; no update is in progress", True
-    if request.state.undoes:
+    if standing.way_out:
+        other = standing.way_out[0]
+    elif request.state.undoes:
         other = request.command(State.UPDATED, images={"": "ANOTHER-IMAGE"})
     else:
         other = request.command(State.ROLLED_BACK, to_revision=PREVIOUS)
@@ -229,11 +237,13 @@ def _cannot(causes: t.Iterable[diagnosis.Cause]) -> str:
 def next_commands(request: Request, error: RolloutFailed, *states: State, is_undone: bool = False) -> str:
     """What the causes suggest, this task again, and the task with other states; one command or hint a line.
 
-    is_undone: the pods of the update are gone.
+    A rollback also fails where the previous template has never worked: then only the way forward is left. is_undone: the pods
+    of the update are gone.
     """
     suggestions = dict.fromkeys(cause["suggestion"] for cause in error.causes
                                 if not (is_undone and cause["pod"] and cause["pod"] in cause["suggestion"]))
-    return _after(suggestions, request.command(), *map(request.command, states))
+    forward = [f"{BEGAN}, to finish the update instead"] if request.undoes else []
+    return _after(suggestions, request.command(), *map(request.command, states), *forward)
 
 
 def _after(suggestions: t.Iterable[str], *commands: str) -> str:

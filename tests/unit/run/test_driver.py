@@ -124,7 +124,7 @@ def test_a_rollback_that_fails_too_says_both():
     error = fails(cluster, rolls_back=True, progress_deadline=20)
 
     assert "the new pods cannot become available" in error.what and "could not be rolled back" in error.what
-    assert error.next_command.endswith("state=rolled_back'")
+    assert error.next_command.endswith("state=rolled_back'\nor:\nrun the task that began it, to finish the update instead")
 
 
 def test_a_rollback_that_fails_is_not_rolled_back_itself():

@@ -12,12 +12,15 @@ import re
 import pytest
 from builders import BACK, SUCCESSOR, UPDATE, new, old, rc, template
 from clusters import Cluster, FakeClock, fails, troubled
+from migrations import ALL, MIGRATE, MIGRATE_CONFIG, ConfigWorld, after
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.cluster.gateway import Alone
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.diagnosis import Cause
 from ansible_collections.baton.kubernetes.plugins.module_utils.explain.old_pods import HELD
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Standing
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.find import find
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.migration.look import MigrationFlow
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.by_server import StatefulSet
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.observed import Controller, Terminating
@@ -33,6 +36,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.run.patience impo
     SAME_STEP_LIMIT,
     Patience,
     failure,
+    say_without_update,
 )
 
 ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
@@ -41,7 +45,8 @@ ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a"
 @pytest.mark.parametrize("request_, items, what, next_command", [
     (UPDATE, [rc()], f"{SUCCESSOR} 0/3 available, foo 3",
      f"{ROLL} 'name=foo image=myimage:v2'\nor:\n{ROLL} 'name=foo state=rolled_back'"),
-    (BACK, [old(1, 3), new(2, 0)], f"foo 1/3 available, {SUCCESSOR} 2", f"{ROLL} 'name=foo state=rolled_back'"),
+    (BACK, [old(1, 3), new(2, 0)], f"foo 1/3 available, {SUCCESSOR} 2",
+     f"{ROLL} 'name=foo state=rolled_back'\nor:\nrun the task that began it, to finish the update instead"),
 ], ids=["forward", "back"])
 def test_without_progress_for_the_deadline_it_ends_and_says_what_it_waits_for(request_, items, what, next_command):
     cluster = Cluster(*items)
@@ -456,3 +461,50 @@ def test_a_task_whose_pause_keeps_an_old_pod_is_repeated_without_the_pause():
 
     assert error.next_command == f"leave pause_at out\nthen:\n{ROLL} 'name=foo kind=StatefulSet image=myimage:v2 failure_grace=3'"
     assert error.leaves_rollback_out
+
+
+def fails_in_migration(world, request):
+    """Return the error of a migration that waits for too long."""
+    clock = FakeClock()
+    patience = Patience(Alone(), clock, Intervals())
+    standing = MigrationFlow(request.kind).standing(request, find(request, world.cluster))
+    patience.wait(request, standing, Wait("foo 0/2 available"), 0)
+    clock.now += request.progress_deadline
+    with pytest.raises(RolloutFailed) as caught:
+        patience.wait(request, standing, Wait("foo 0/2 available"), 0)
+    return caught.value
+
+
+def test_after_a_migration_pods_that_fail_need_another_image_of_the_deployment():
+    world = after(ALL[-1])
+    standing = MigrationFlow(MIGRATE.kind).standing(MIGRATE, find(MIGRATE, world.cluster))
+    error = RolloutFailed("what")
+
+    say_without_update(MIGRATE, error, standing)
+
+    assert error.next_command == f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'"
+
+
+AGAIN = f"{ROLL} 'name=foo state=migrated to_kind=Deployment'"
+
+
+@pytest.mark.parametrize("step, next_command", [
+    *[(step, AGAIN) for step in ALL[:-2]],
+    (ALL[-2], f"{AGAIN}\nor:\n{ROLL} 'name=foo kind=Deployment image=ANOTHER-IMAGE'\nthen:\n{AGAIN}"),
+])
+def test_a_migration_that_fails_shows_no_rollback_and_the_update_of_its_deployment(step, next_command):
+    error = fails_in_migration(after(step), MIGRATE)
+
+    assert error.next_command == next_command and error.leaves_rollback_out
+
+
+@pytest.mark.parametrize("steps, may_go_back", [(4, True), (5, True), (6, False), (9, False)])
+def test_the_migration_of_a_deployment_config_is_rolled_back_while_its_rollout_exists(steps, may_go_back):
+    world = ConfigWorld()
+    world.go(steps)
+
+    error = fails_in_migration(world, MIGRATE_CONFIG)
+
+    back = f"or:\n{ROLL} 'name=foo kind=DeploymentConfig state=rolled_back'"
+    assert (back in error.next_command) is may_go_back is not error.leaves_rollback_out
+    assert ("kind=Deployment image=ANOTHER-IMAGE" in error.next_command) is (steps == 9)

@@ -69,12 +69,13 @@ class MigrationFlow(Flow):
         return Standing(dataclasses.replace(it, name=request.name), phase=phase, direction=direction, old=Side.of(it), goal=goal,
                         surge=surge,
                         unavailable=unavailable, before=it.images, after=it.images, template=it.template, grows=it,
-                        progress=it.available, is_past_return=there.kept is not None and there.controller is None)
+                        progress=it.available, is_past_return=there.kept is not None and not _may_go_back(request, there),
+                        way_out=_way_out(request, there))
 
     def commands(self, request: Request, seen: Observed) -> tuple[str | None, str | None]:
         if not seen.in_progress:
             return None, None
-        may_go_back = request.kind is Kind.DEPLOYMENT_CONFIG and not self.standing(request, seen).is_past_return
+        may_go_back = _may_go_back(request, t.cast(MigrationObserved, seen))
         return request.command(State.MIGRATED), request.command(State.ROLLED_BACK) if may_go_back else None
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
@@ -105,6 +106,20 @@ class MigrationFlow(Flow):
     def gives_pods(self, request: Request, seen: Observed) -> Controller | None:
         there = t.cast(MigrationObserved, seen)
         return there.controller if there.kept is None and not request.undoes else None
+
+
+def _may_go_back(request: Request, there: MigrationObserved) -> bool:
+    """Return whether state=rolled_back undoes the migration in progress: it returns the pods to a DeploymentConfig's rollout."""
+    return request.kind is Kind.DEPLOYMENT_CONFIG and there.controller is not None
+
+
+def _way_out(request: Request, there: MigrationObserved) -> tuple[str, ...]:
+    """Return the command that updates the Deployment to another image, and the one that finishes a migration in progress then."""
+    if there.primary is not there.deployment or there.deployment is None or there.deployment.settings["paused"]:
+        return ()
+    of_deployment = dataclasses.replace(request, kind=Kind.DEPLOYMENT, label_key=Kind.DEPLOYMENT.server_label)
+    update = of_deployment.command(State.UPDATED, images={"": "ANOTHER-IMAGE"})
+    return (update, "then:", request.command()) if there.kept else (update,)
 
 
 def _try(request: Request, write: Create, cluster: Cluster) -> None:

@@ -62,6 +62,7 @@ WAYS = st.fixed_dictionaries({}, optional={
 #: Options with which a task ends before the update does.
 HALTS = st.one_of(st.just({}), st.just({}), st.just({}), st.fixed_dictionaries({"pause_at": st.sampled_from([1, "50%", "100%"])}),
                   st.fixed_dictionaries({"max_steps": st.integers(1, 8)}))
+HALTING = ("pause_at", "max_steps")
 #: Before or after which of its writes the client dies; it lives where it has not so many.
 DEATHS = st.one_of(st.none(), *[st.tuples(st.integers(1, most), st.booleans()) for most in (6, 14, 24)])
 
@@ -192,6 +193,8 @@ class History(RuleBasedStateMachine):
         self.sizes = {replicas}
         #: The last task, where the update that it made or went on with has not ended.
         self.pending: Json | None = None
+        #: The tasks that may have begun that update, the first one before those that were killed since.
+        self.begun: list[Json] = []
         #: Whether somebody has done something that allows for fewer pods than promised.
         self.is_disturbed = False
         self.scaler: Json | None = None
@@ -364,11 +367,20 @@ class History(RuleBasedStateMachine):
     def _typed(self, way: list[list[str]], params: Json) -> Json:
         """Type the commands of kubectl; return the options of the task that is told, or those of the same task."""
         note(f"  pasted: {way}")
-        for words in way:
-            if (task := typed_commands.task_params(words)) is not None:
-                return {option: value for option, value in task.items() if option not in ("name", "kind")}
+        *tasks, last = [each for words in way if (each := self._task_or_typed(words, params))] or [params]
+        for task in tasks:
+            self._run(task, None)
+        return last
+
+    def _task_or_typed(self, words: list[str], params: Json) -> Json | None:
+        """Return the options of a task; type any other command."""
+        if words == [typed_commands.BEGAN]:
+            task = (self.begun.pop() if len(self.begun) > 1 else self.begun[0]) if self.begun else params
+            return {option: value for option, value in task.items() if option not in HALTING}
+        if (typed := typed_commands.task_params(words)) is None:
             self._type(words)
-        return params
+            return None
+        return {"kind": "ReplicationController", **{option: value for option, value in typed.items() if option != "name"}}
 
     def _surging(self, params: Json) -> Json:
         """Return a task that needs no pod to be missing."""
@@ -390,6 +402,9 @@ class History(RuleBasedStateMachine):
         self.has_broken = self.has_broken or params.get("image") == BROKEN
         params = {"name": self.name, "kind": self.kind, **(IMPATIENT if self.has_broken else {}), **params}
         self.has_failed = True  # until it is known better
+        if params["kind"] != self.kind and self.world.look(params["kind"], self.name):
+            self.kind = params["kind"]  # a migration has got there, and does not end
+            self.own = self._own_now()
         if not hurry or self.is_disturbed:
             self.world.comes_to_rest()
             self.is_disturbed = False
@@ -488,6 +503,7 @@ class History(RuleBasedStateMachine):
             phase = ended.result["rollout"]["phase"]
             self.pending = None if phase == "complete" else params
             if not self.pending:
+                self.begun = []
                 if params.get("state") == "migrated":
                     self.kind = "Deployment"
                     self.own = self._own_now()
@@ -506,9 +522,11 @@ class History(RuleBasedStateMachine):
             self.is_own_lost = self.is_own_lost or "max_unavailable" in params or "max_surge" in params
         elif phase := ended.result.get("rollout", {}).get("phase"):
             if phase == "complete":
-                self.pending = None
+                self.pending, self.begun = None, []
             elif ended.result["changed"]:
                 self.pending = params
+        if self.pending is params and (params.get("state") != "rolled_back" or "to_revision" in params):
+            self.begun.append(params)
 
     def teardown(self) -> None:
         """One undisturbed task leaves what it was asked for, and nothing else."""
@@ -516,7 +534,9 @@ class History(RuleBasedStateMachine):
             return
         if self.pending:
             ended = self._run_confirmed(self.pending)
-            if self.pending or ended.how != "done":
+            if self.is_migrating and ended.how == "refused":
+                self._paste(self.pending, ended, -1)
+            elif self.pending or ended.how != "done":
                 ended = self._run_confirmed({"state": "rolled_back", **self._new_name()})
             if self.pending and self.has_broken:  # neither the old pods nor the new ones may work: somebody corrects that
                 self._paste({"state": "rolled_back", **self._new_name()}, ended, 0)

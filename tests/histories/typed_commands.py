@@ -18,6 +18,8 @@ Json = dict[str, t.Any]
 
 #: What the ad-hoc command of a task begins with.
 AD_HOC = ["ansible", "localhost", "-m", "baton.kubernetes.rolling_update", "-a"]
+#: What an error says instead of a command where only the author of the update in progress has its options.
+BEGAN = "run the task that began it"
 #: What a user has to replace in a command, and by what.
 PLACEHOLDERS, WORKING = re.compile(r"THE-EARLIER-IMAGE|ANOTHER-IMAGE"), "myimage:v1"
 #: Options of a task that a command to repeat it has to have as well: who pastes it wants the same update, as gently.
@@ -42,6 +44,8 @@ def alternatives(message: str) -> list[list[list[str]]]:
             break
         if line == "or:":
             ways.append([])
+        elif line.startswith(BEGAN):
+            ways[-1].append([BEGAN])
         elif line.startswith(("ansible ", "kubectl ")):
             ways[-1].append(shlex.split(PLACEHOLDERS.sub(WORKING, line)))
     ways = [way for way in ways if "edit" not in map(_verb, way)]
@@ -75,11 +79,15 @@ def goal(params: Json) -> tuple[t.Any, ...]:
 
 
 def lost_options(params: Json, message: str) -> list[str]:
-    """Return the options of a task that the command to repeat it, in its error, does not have, or has otherwise."""
-    params = {option: value for option, value in params.items() if option != "next_name"}  # the error may tell another one
+    """Return the options of a task that the command to repeat it, in its error, does not have, or has otherwise.
+
+    The error may show another next_name, and says which option to leave out.
+    """
+    params = {option: value for option, value in params.items() if option != "next_name" and f"leave {option} out" not in message}
     undoes = params.get("state") == "rolled_back" and "to_revision" not in params
     needed = [option for option in REPEATED if option in params and not (undoes and option in FORWARD)]
-    tasks = [typed for way in alternatives(message) for words in way if (typed := task_params(words)) is not None]
+    lines = [words for way in alternatives(message) for words in way if words != [BEGAN]]
+    tasks = [typed for words in lines if (typed := task_params(words)) is not None]
     return [f"{option} in {typed}" for typed in tasks if goal(typed) == goal(params)
             for option in needed if typed.get(option, _default(option)) != _typed(option, params[option])]
 

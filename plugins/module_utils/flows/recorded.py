@@ -115,6 +115,20 @@ def _restored(present: t.Any, paced: t.Any, original: t.Any) -> t.Any:
 _APART = frozenset({"type", "partition"})
 
 
+def with_history(settings: Json) -> Json:
+    """Return the settings with a history that keeps the template of before until the update has ended.
+
+    With a revisionHistoryLimit of 0, the server deletes that template with its last pod.
+    """
+    return {**settings, "revisionHistoryLimit": 1} if settings["revisionHistoryLimit"] == 0 else settings
+
+
+def history_warnings(primary: SteppedByServer) -> list[str]:
+    """Return the warning of what with_history() changes."""
+    return [f"revisionHistoryLimit of {primary.kind} {primary.name} is 0: this update sets 1, so that the cluster keeps the "
+            f"template of before for a rollback; 0 is restored at the end"] if primary.settings["revisionHistoryLimit"] == 0 else []
+
+
 def changed(usual_settings: Json, pace: Json) -> tuple[Json, Json]:
     """The fields that the update changes for as long as it lasts: what they are usually, and what it sets them to."""
     fields = [field for field, value in usual_settings.items() if value != pace[field] and field != "paused"]

@@ -83,11 +83,17 @@ def refuse_without_room(request: Request, primary: Controller, annotations: t.Ma
 
 
 def nothing_to_roll_back(request: Request, before: Revision | None,
-                         what: str = "there is no update in progress to roll back") -> RolloutError:
-    """The last update has ended, or there was none; before is the template that was there before the present one."""
+                         what: str = "there is no update in progress to roll back",
+                         finish: t.Sequence[str] = ()) -> RolloutError:
+    """Return the error for a rollback that has nothing to undo, or nothing to go back to.
+
+    before is the template that was there before the present one. finish ends the update in progress, if there is one: a task to a
+    revision may begin before that end, and a task to an image may not.
+    """
     last = f"; the previous revision is {before.number} ({image_names(images_of(before.template))})" if before else ""
     return RolloutError(f"{what}{last}", where=request.where,
-                        next_command=way_back(request, before))
+                        next_command=either(*finish, way_back(request, before)) if before or not finish else
+                        (*finish, "then:", way_back(request, before)))
 
 
 def template_lost(request: Request, is_paused: bool, other: Revision | None) -> RolloutError:

@@ -43,8 +43,9 @@ class SteppedByServer(Controller):
         return record if record and self.may_have_paced(record) else None
 
     def may_have_paced(self, record: marks.Rollout) -> bool:
-        """Whether an update may have changed the settings as the record says."""
-        return record.paced.keys() <= set(self.PACED)
+        """Return whether an update may have changed the settings as the record says: a limit of the history only from 0 to 1."""
+        limits = record.original.get("revisionHistoryLimit", 0), record.paced.get("revisionHistoryLimit", 1)
+        return record.paced.keys() <= set(self.PACED) and limits == (0, 1)
 
     @property
     def may_pause(self) -> bool:
@@ -70,7 +71,7 @@ class Deployment(SteppedByServer):
     """A Deployment, which has its pods by ReplicaSets that the server's own controller makes and sizes."""
 
     KIND = Kind.DEPLOYMENT
-    SETTINGS = PACED = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy")
+    SETTINGS = PACED = ("paused", "minReadySeconds", "progressDeadlineSeconds", "strategy", "revisionHistoryLimit")
 
     @classmethod
     def from_api(cls, item: Json, kind: Kind | None = None) -> Deployment:
@@ -88,11 +89,6 @@ class ByRevisions(SteppedByServer):
 
     SETTINGS = ("minReadySeconds", "updateStrategy", "revisionHistoryLimit")
     PACED = ("updateStrategy", "revisionHistoryLimit")
-
-    def may_have_paced(self, record: marks.Rollout) -> bool:
-        """Return whether an update may have changed the settings as the record says: a limit of the history only from 0 to 1."""
-        limits = record.original.get("revisionHistoryLimit", 0), record.paced.get("revisionHistoryLimit", 1)
-        return super().may_have_paced(record) and limits == (0, 1)
 
     @property
     def is_replaced_by_server(self) -> bool:

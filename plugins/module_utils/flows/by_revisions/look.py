@@ -136,7 +136,9 @@ class RevisionsFlow(Flow):
 
     def warnings(self, request: Request, memory: Memory) -> list[str]:
         seen = t.cast(RevisionsObserved, memory.seen)
-        return [] if seen.primary is None or seen.in_progress else [*self.own_warnings(request, seen), *_of_history(seen)]
+        if seen.its is None or seen.in_progress:
+            return []
+        return [*self.own_warnings(request, seen), *recorded.history_warnings(seen.its)]
 
 
 def _with_record(seen: RevisionsObserved, cluster: Cluster) -> RevisionsObserved:
@@ -145,13 +147,6 @@ def _with_record(seen: RevisionsObserved, cluster: Cluster) -> RevisionsObserved
     if not (seen.record and told and told.is_back) or seen.record.is_back or cluster.tells_changes():
         return seen
     return dataclasses.replace(seen, record=dataclasses.replace(seen.record, outcome=told.outcome, set=told.set))
-
-
-def _of_history(seen: RevisionsObserved) -> t.Iterator[str]:
-    primary = t.cast(ByRevisions, seen.primary)
-    if primary.settings["revisionHistoryLimit"] == 0:
-        yield (f"revisionHistoryLimit of {primary.kind} {primary.name} is 0: this update sets 1, so that the cluster keeps "
-               f"the template of before for a rollback; 0 is restored at the end")
 
 
 def of_readiness(seen: RevisionsObserved) -> t.Iterator[str]:

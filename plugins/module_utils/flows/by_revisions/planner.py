@@ -64,12 +64,7 @@ class Turn:
         return ""
 
     def _settings(self, *, is_under_way: bool) -> Json:
-        """Return the pace, with a history that keeps the template of before until the update has ended.
-
-        With a revisionHistoryLimit of 0, the server deletes the ControllerRevision of that template with its last pod.
-        """
-        settings = self.pace(is_under_way=is_under_way)
-        return {**settings, "revisionHistoryLimit": 1} if settings["revisionHistoryLimit"] == 0 else settings
+        return recorded.with_history(self.pace(is_under_way=is_under_way))
 
     # The table
 

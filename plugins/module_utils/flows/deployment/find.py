@@ -105,6 +105,12 @@ class DeploymentObserved(Observed):
         return next((it for it in newest[:2 if is_edited else 1] if it.name == self.record.set), None)
 
 
+    @property
+    def may_go_back(self) -> bool:
+        """Whether state=rolled_back undoes the update in progress."""
+        return bool((self.record and self.record.is_back) or self.is_put_back or self.before)
+
+
 def find(primary: Controller | None, sets: t.Mapping[str, Controller]) -> DeploymentObserved:
     """The oldest set that has its template is the one that the server's controller goes by (FindNewReplicaSet)."""
     if primary is None:

@@ -17,7 +17,7 @@ from ...model.observed import Controller, Observed
 from ...model.request import Request
 from ...model.steps import Action, Decision, Patch, Step
 from ...model.template import same_template
-from .. import autoscaler, handover, soak
+from .. import autoscaler, handover, recorded, soak
 from ..commands import resume_and_rollback
 from ..flow import Cluster, Flow, Holder, Memory, Model, RealCluster, Rule, Side, Standing
 from ..wanted import changed_in_place, is_confirmed, trial, wanted_template
@@ -80,7 +80,12 @@ class DeploymentFlow(Flow):
         primary = t.cast("Deployment | None", there.primary)
         if primary is None or there.rollout is None:
             return None, None
-        return resume_and_rollback(request, is_paused=there.rollout.paused is not None, is_back=there.rollout.is_back)
+        resume, back = resume_and_rollback(request, is_paused=there.rollout.paused is not None, is_back=there.rollout.is_back)
+        return resume, back if there.may_go_back else None
+
+    def warnings(self, request: Request, memory: Memory) -> list[str]:
+        seen = memory.seen
+        return [] if seen.primary is None or seen.in_progress else recorded.history_warnings(t.cast(Deployment, seen.primary))
 
     def model(self, real: RealCluster) -> Model:
         from .simulated import SimulatedDeployments

@@ -122,9 +122,11 @@ def _back(request: Request, seen: DeploymentObserved, primary: Deployment) -> De
         record = dataclasses.replace(record, outcome=Rollout.ROLLING_BACK)
     # | yes | updating | | the previous template, the previous pace |
     if not record.is_back:
+        # | yes | updating | the previous ReplicaSet is gone | error: finish the update first, or go back to a revision |
         if seen.before is None:
             raise _nothing_to_roll_back(request, seen, f"the ReplicaSet {record.set or 'with the previous template'} no longer "
-                                        f"exists, or is not the one before the present one, so it is not rolled back to")
+                                        f"exists, or is not the one before the present one, so it is not rolled back to",
+                                        _finish(request, seen, primary, record))
         wanted = without_label(seen.before.template, marks.HASH_LABEL)
         return _begin(request, seen, primary, wanted, Rollout.ROLLING_BACK, _name_of(seen.successor))
     # | yes | rolling back | | wait for the pods, then restore what was there before |
@@ -207,8 +209,8 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, usual
         _refuse_recreate(request, usual, "max_surge and max_unavailable")
     most, missing = _fenceposts(request, seen, usual, primary.replicas)
     if not recorded.pauses(request, primary):
-        strategy = _strategy(request, seen, usual, primary.replicas)
-        return usual if strategy == usual["strategy"] else {**usual, "strategy": strategy, "progressDeadlineSeconds": IN_UPDATE}
+        pace = recorded.with_history({**usual, "strategy": _strategy(request, seen, usual, primary.replicas)})
+        return usual if pace == usual else {**pace, "progressDeadlineSeconds": IN_UPDATE}
     _refuse_recreate(request, usual, "pause_at")
     budgets.refuse_standstill(request, seen.budgets, primary.replicas, most, missing)
     is_canary = is_moving and (primary.settings["minReadySeconds"] == NEVER or bool(primary.settings["paused"]))
@@ -225,7 +227,7 @@ def _pace(request: Request, seen: DeploymentObserved, primary: Deployment, usual
     unavailable = placed if is_there else min(target, placed + missing)
     numbers = {"maxSurge": 0 if is_there else min(most, target - unavailable), "maxUnavailable": unavailable}
     # The user's own `kubectl rollout resume` of a pause changes nothing but this flag.
-    return {"paused": primary.settings["paused"] if is_there else None, "minReadySeconds": NEVER,
+    return {**recorded.with_history(usual), "paused": primary.settings["paused"] if is_there else None, "minReadySeconds": NEVER,
             "progressDeadlineSeconds": IN_UPDATE, "strategy": {"type": "RollingUpdate", "rollingUpdate": numbers}}
 
 
@@ -348,24 +350,34 @@ def _another_update(request: Request, seen: DeploymentObserved, primary: Deploym
     new = seen.successor
     how_far = f"{new.name}, {new.available} of {primary.replicas} available" if new else "no pods yet"
     what = "is being rolled back" if record.is_back else "is in progress"
-    is_by_us = seen.newest <= record.revision + 1 and primary.images == record.after
-    whose = "" if is_by_us else f" Somebody else began it during an update to {image_names(record.after)}"
-    back = [request.command(State.ROLLED_BACK)] if record.is_back or seen.is_put_back or seen.before else []
+    whose = "" if _is_by_us(seen, primary, record) else f" Somebody else began it during an update to {image_names(record.after)}"
+    back = [request.command(State.ROLLED_BACK)] if seen.may_go_back else []
     return RolloutError(
         f"another update {what}: to {image_names(primary.images)} ({how_far}); finish it{' or roll it back' if back else ''} "
         f"first.{whose}".rstrip("."), where=request.where,
-        next_command=either(*commands.finish(request, record, is_by_us, primary.images), *back))
+        next_command=either(*_finish(request, seen, primary, record), *back))
 
 
-def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, what: str) -> RolloutError:
+def _is_by_us(seen: DeploymentObserved, primary: Deployment, record: Rollout) -> bool:
+    """Return whether the Deployment still has the template of the task that began the update."""
+    return seen.newest <= record.revision + 1 and primary.images == record.after
+
+
+def _finish(request: Request, seen: DeploymentObserved, primary: Deployment, record: Rollout) -> list[str]:
+    """Return what to type to finish the update in progress."""
+    return commands.finish(request, record, _is_by_us(seen, primary, record), primary.images)
+
+
+def _nothing_to_roll_back(request: Request, seen: DeploymentObserved, what: str, finish: t.Sequence[str] = ()) -> RolloutError:
+    """Return the error for a rollback without a ReplicaSet to go back to; finish ends the update in progress, if there is one."""
     before = max(seen.others, key=revision_of, default=None)
     return refusals.nothing_to_roll_back(
-        request, Revision(revision_of(before), before.template) if before else None, what)
+        request, Revision(revision_of(before), before.template) if before else None, what, finish)
 
 
 def _not_readable(request: Request, primary: Deployment) -> RolloutError:
     return RolloutError(
         f"minReadySeconds or progressDeadlineSeconds of the Deployment {primary.name} were set by an update in progress, but its "
         f"record, the annotation {marks.LAST_ROLLOUT}, is missing or not readable", where=request.where,
-        next_command=("set strategy, minReadySeconds, progressDeadlineSeconds and paused by hand:",
+        next_command=("set strategy, minReadySeconds, progressDeadlineSeconds, revisionHistoryLimit and paused by hand:",
                       f"{request.kubectl} edit deployment {primary.name}"))

@@ -20,7 +20,7 @@ from ...model.fields import Json
 from ...model.kinds import Kind
 from ...model.observed import Controller, revision_of
 from ...model.patches import DoesNotHold, patched
-from ...model.steps import Create, Patch, Write, put
+from ...model.steps import Create, Delete, Patch, Write, put
 from ...model.template import with_label
 from ...model.thresholds import Size, resolve_fenceposts
 from ..flow import Model
@@ -92,7 +92,7 @@ class SimulatedDeployments(Model):
         seen = find(primary, self.sets.controllers())
         new, old = seen.successor, [it for it in seen.sets if it is not seen.successor]
         if primary.settings["paused"]:
-            return None
+            return _surplus(primary, old)
         revision = 1 + max(map(revision_of, old), default=0)
         if new is None:
             return Create(self._new_set(primary, revision))
@@ -108,7 +108,7 @@ class SimulatedDeployments(Model):
                              is_old_gone=all(it.is_empty for it in old))
         changes = (Patch(each, (put("/spec/replicas", replicas),)) for each, replicas in {new.name: size, **sizes}.items()
                    if replicas != self.sets.items[each]["spec"]["replicas"])
-        return next(changes, None)
+        return next(changes, None) or (_surplus(primary, old) if seen.is_all_new else None)
 
     def _available(self, name: str) -> int:
         return (self.sets.items[name].get("status") or {}).get("availableReplicas", 0)
@@ -133,6 +133,15 @@ class SimulatedDeployments(Model):
                 "updatedReplicas": seen.successor.current if seen.successor else 0,
                 "readyReplicas": sum(it.ready for it in seen.sets),
                 "availableReplicas": sum(self._available(it.name) for it in seen.sets)}
+
+
+def _surplus(primary: Deployment, old: t.Iterable[Controller]) -> Delete | None:
+    """Return the deletion of the oldest ReplicaSet beyond revisionHistoryLimit (cleanupDeployment in sync.go), or None."""
+    empty, limit = [it for it in old if it.is_empty], primary.settings["revisionHistoryLimit"]
+    if limit is None or len(empty) <= limit:
+        return None
+    oldest = min(empty, key=revision_of)
+    return Delete(oldest.name, {}, str(oldest.kind))
 
 
 def _sizes(primary: Deployment, new: int, new_available: int, old: list[tuple[str, int, int]], *,

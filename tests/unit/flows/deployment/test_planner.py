@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows import handover
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
+from ansible_collections.baton.kubernetes.plugins.module_utils.flows.commands import BEGAN
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.find import find
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.deployment.simulated import SimulatedDeployments
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import Memory
@@ -28,6 +29,7 @@ from ansible_collections.baton.kubernetes.plugins.module_utils.model.steps impor
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.template import without_label
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.thresholds import Size
 
+ROLL = "ansible localhost -m baton.kubernetes.rolling_update -a 'name=foo kind=Deployment"
 STRATEGY = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
 
 
@@ -552,6 +554,49 @@ def test_the_set_of_another_deployment_is_none_to_go_back_to():
         decide(BACK, it)
 
 
+@pytest.mark.parametrize("request_, until", [(asked(image="myimage:v2", pause_at="100%"), "end"), (UPDATE, "update")],
+                         ids=["paused", "its client was killed"])
+def test_without_a_history_the_template_of_before_lasts_as_long_as_the_update(request_, until):
+    """The Deployment controller deletes the old ReplicaSet once an update is complete, or paused without old pods."""
+    it = cluster(revisionHistoryLimit=0)
+    go(request_, it, until=until)
+    it.settle()
+    assert sizes(it) == {"v1": 0, "v2": 3} and primary(it).settings["revisionHistoryLimit"] == 1
+
+    go(BACK, it)
+
+    assert sizes(it) == {"v1": 3} and primary(it).settings == cluster(revisionHistoryLimit=0).controllers()["foo"].settings
+    go(UPDATE, it)
+    assert sizes(it) == {"v2": 3} and primary(it).settings["revisionHistoryLimit"] == 0
+
+
+@pytest.mark.parametrize("kept, next_command", [
+    ("", f"{BEGAN}, with a higher pause_at or without pause_at\nthen:\n{ROLL} image=THE-EARLIER-IMAGE'"),
+    ("v1", f"{BEGAN}, with a higher pause_at or without pause_at\nor:\n{ROLL} state=rolled_back to_revision=1'"),
+])
+def test_where_the_previous_replica_set_is_gone_the_update_is_finished_first(kept, next_command):
+    """To a revision, a task may begin in the middle of another update; to an image, it may not."""
+    it = cluster()
+    if kept:
+        go(UPDATE, it)
+    last = asked(image="myimage:v3", pause_at="100%")
+    go(last, it)
+    del it.sets.items[name_of_set(it, "v2" if kept else "v1")]
+
+    with pytest.raises(RolloutError, match="no longer exists") as refused:
+        decide(BACK, it)
+
+    assert refused.value.next_command == next_command
+    flow = choose(BACK)
+    assert flow.commands(BACK, flow.find(BACK, it)) == (f"{BEGAN}, with a higher pause_at or without pause_at", None)
+    if not kept:
+        with pytest.raises(RolloutError, match="another update is in progress"):
+            decide(UPDATE, it)
+        go(asked(image="myimage:v3"), it)
+    go(asked(state="rolled_back", to_revision=1) if kept else UPDATE, it)
+    assert sizes(it)["v1" if kept else "v2"] == 3
+
+
 def test_an_update_on_its_way_is_not_taken_for_one_on_its_way_back():
     it = cluster()
     go(UPDATE, it, until="update")
@@ -608,7 +653,7 @@ def test_a_strategy_edited_during_a_pause_is_the_one_that_stays(strategy, reques
     it.items["foo"]["spec"]["strategy"] = strategy
     go(request_, it)
     assert sizes(it)["v2" if request_ is UPDATE else "v1"] == 4
-    assert primary(it).settings == {"strategy": strategy, "paused": None, "minReadySeconds": None, "progressDeadlineSeconds": 600}
+    assert primary(it).settings == {**cluster().controllers()["foo"].settings, "strategy": strategy}
 
 
 def test_a_percentage_edited_during_a_pause_is_no_obstacle_to_the_next_pause():

@@ -231,6 +231,8 @@ def run_each(names: Sequence[str]) -> dict[str, Result]:
     """Run those tiers that take one processor in pairs, then the others one after the other."""
     results: dict[str, Result] = {}
     aside = [name for name in names if TIERS[name].takes_one_processor] if len(names) > 1 else []
+    if aside:
+        print(f"== two at a time: {', '.join(aside)}", flush=True)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         futures = {name: pool.submit(run_aside, name) for name in aside}
         try:

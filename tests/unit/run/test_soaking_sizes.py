@@ -247,3 +247,34 @@ def test_what_it_takes_is_only_imported_where_it_is_asked_for():
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True,
                             env={**os.environ, "PYTHONPATH": str(collections)})
     assert answer.stdout == "[]\n"
+
+
+def test_a_pod_that_is_gone_is_missed_although_another_one_has_come(followed):
+    followed.look(2, pods("a", "b"))
+
+    assert followed.fails(2, pods("b", "x")) == [("gone", "a")]
+
+
+def test_a_pod_beyond_the_size_that_never_gets_ready_delays_nothing(followed):
+    there = [*pods("a", "b"), pod("x", ready=False)]
+
+    assert [followed.look(2, there, seconds=REQUEST.soak / 2) == "the end" for _look in range(3)] == [False, False, True]
+
+
+def test_what_is_over_stays_over_where_no_pod_has_come_since(followed):
+    """The write that says so may be refused, whatever has become of the mark by then."""
+    for _look in range(3):
+        end = followed.look(2, pods("a", "b"), seconds=REQUEST.soak)
+    assert end == "the end"
+    followed.seen.primary.annotations[marks.SOAK] = Soak("new template", followed.clock.now).text
+
+    assert followed.look(2, pods("a", "b"), seconds=1) == "the end"
+    assert isinstance(followed.look(2, pods("a", "c"), seconds=1), Watch)
+
+
+def test_check_mode_begins_a_soak_once_whatever_pods_come_on_the_real_cluster(followed):
+    followed.clock.is_real = False
+    del followed.seen.primary.annotations[marks.SOAK]
+
+    assert followed.look(2, pods("a", "b")).action == "annotate"
+    assert followed.look(2, pods("a", "x")) == "the end"

@@ -18,7 +18,7 @@ from clusters import Cluster, fails, troubled
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.choice import choose
 from ansible_collections.baton.kubernetes.plugins.module_utils.flows.flow import LOOK_AT_PODS_AGAIN
 from ansible_collections.baton.kubernetes.plugins.module_utils.model import marks
-from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError, RolloutFailed
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.kinds import State
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.patches import patched
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.request import Request
@@ -134,6 +134,17 @@ def test_a_rollback_that_fails_is_not_rolled_back_itself():
     error = cluster.refusal(dataclasses.replace(BACK, rolls_back=True, progress_deadline=20))
 
     assert "rolled back" not in error.what and cluster.clock.now < 1000 + 2 * 20
+
+
+def test_what_would_survive_a_rollback_is_not_rolled_back():
+    cluster = Cluster(old(2), new(1))
+    run = driver._Run(choose(UPDATE), UPDATE, cluster, cluster.clock, lambda line: None, lambda: "", ALONE)
+    error = RolloutFailed("no progress")
+    error.leaves_rollback_out = True
+
+    run.roll_back(error)
+
+    assert (error.what, error.next_command, cluster.tries) == ("no progress", "", [])
 
 
 def test_a_handover_is_not_rolled_back():

@@ -456,6 +456,14 @@ def test_whatever_somebody_has_written_no_soak_is_skipped_and_none_ends_with_a_t
     assert 10 - 3 <= seconds <= 10 + 5
 
 
+def test_one_of_another_template_is_none():
+    cluster = Watched(rc())
+    cluster.killed(20, PAUSED)
+    with_mark(cluster, json.dumps({**truth(cluster), "template": "0123", "passed": None}))
+
+    assert SOAK - 5 <= cluster.runs_for(PAUSED)[0] <= SOAK + 5
+
+
 def test_one_from_the_future_is_none():
     cluster = Watched(rc())
     cluster.killed(1, PAUSED)

@@ -133,7 +133,7 @@ def test_a_workflow_that_updates_and_goes_back(namespace, jobs):
     assert update.status == "successful" and images(namespace) == {"myimage:v2"}
     assert artifacts(update) == {
         "controller": "foo", "names": [], "controller_namespace": namespace.name, "kind": "ReplicationController",
-        "image": "myimage:v2", "outcome": "updated", "previous_images": {"web": "myimage:v1"},
+        "image": "myimage:v2", "outcome": "updated", "previous_images": {"web": "myimage:v1"}, "previous_images_by_name": {},
         "msg": "foo is updated to myimage:v2: 4 of 4 replicas available"}
 
     back = jobs.launch("rollback.yml", **survey("rollback") | artifacts(update))

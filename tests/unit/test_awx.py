@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ansible_collections.baton.kubernetes.plugins.lookup import rollout_options
+from ansible_collections.baton.kubernetes.plugins.lookup import release_request
 
 ROOT = Path(__file__).parents[2]
 AWX = ROOT / "docs" / "awx"
@@ -25,7 +25,7 @@ def survey(request):
     """A survey, and the text of the playbook that it asks for, with the options that its role finds by their short names."""
     files = [ROOT / "playbooks" / f"{request.param}.yml", ROOT / "playbooks" / "tasks" / f"{request.param}.yml"]
     playbook = "".join(file.read_text() for file in files if file.exists())
-    playbook += "".join(f"{{{{ {name.removeprefix(request.param + '_')} }}}}\n" for name in rollout_options.options(request.param))
+    playbook += "".join(f"{{{{ {name.removeprefix(request.param + '_')} }}}}\n" for name in release_request.specs(request.param))
     return json.loads((AWX / f"{request.param}.survey.json").read_text()), playbook
 
 

@@ -76,7 +76,8 @@ def test_the_rows_for_a_deployment_config_are_the_documented_tables():
 
 
 @pytest.mark.parametrize("decision, page", [
-    ("plugins/plugin_utils/batches.py", "docs/many-clusters.md"), ("plugins/plugin_utils/begun.py", "roles/image_bump/README.md"),
+    ("plugins/module_utils/release/batches.py", "docs/many-clusters.md"),
+    ("plugins/module_utils/release/begun.py", "roles/image_bump/README.md"),
 ])
 def test_the_rows_of_a_decision_of_the_roles_are_the_documented_table(decision, page):
     rows, documented = (re.findall(r"^ *(\|.*\|)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)

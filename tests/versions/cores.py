@@ -43,7 +43,7 @@ TESTS = {
 README = {"README, Use it": ["test_documentation.py::test_a_command", "test_documentation.py::test_a_playbook"]}
 #: What ansible-doc knows, by its type.
 DOCUMENTED = {"module": ["rolling_update", "rolling_update_info", "rollout_analysis"], "role": ["image_bump", "rollback"],
-              "filter": ["rollout_report"], "lookup": ["rollout_options"]}
+              "filter": ["rollout_report"], "lookup": ["release_request"]}
 
 
 def rows(is_sample: bool) -> list[Row]:

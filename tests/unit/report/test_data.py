@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from releases import Cluster, Controller, Run, variables
 from results import analysis, failed, paused, soaked, updated
 
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rollout_analysis
@@ -45,6 +46,16 @@ def mismatches(value, shape, path="data") -> list[str]:
                          ids=["updated", "paused", "failed", "soaked", "fleet"])
 def test_the_results_of_these_tests_have_the_shape(value):
     assert mismatches(value, data.Result) == [] == mismatches(analysis(), data.Check)
+
+
+@pytest.mark.parametrize("why", ["", "503"])
+def test_the_role_hands_in_a_run(why):
+    request = variables(stages=["10%", "100%"], verify=["smoke.yml"], analyses=[{}], report="/out/page.html")
+    run = Run(request, Cluster(a=Controller()), {"smoke.yml": lambda _cluster: why}).run()
+
+    handed_in = run.facts["report_data"]
+    assert mismatches(handed_in, data.Run) == [] and set(data.Run.__annotations__) <= set(handed_in)
+    assert handed_in["page"] == "page.html" and handed_in["stages"][0]["checks"][0]["measured"]["name"] == "a"
 
 
 def test_another_shape_is_noticed():

@@ -12,7 +12,8 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.vars.reserved import get_reserved_names
 
-from ansible_collections.baton.kubernetes.plugins.lookup import rollout_options
+from ansible_collections.baton.kubernetes.plugins.lookup import release_request
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import IMAGES
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -20,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[3]
 OWN = {
     "image_bump": {"stages", "verify_tasks", "analysis", "approve_within", "before_tasks", "after_tasks", "failure_tasks",
                    "report"},
-    "rollback": {"before_tasks", "after_tasks", "failure_tasks"},
+    "rollback": {"previous_images", "before_tasks", "after_tasks", "failure_tasks"},
 }
 
 
@@ -51,7 +52,7 @@ def tasks(content):
 
 def handed_over(role: str, variables: dict, extra=()) -> dict:
     """What the role gives the module, of what it is given; without a template among the variables."""
-    return rollout_options.given(role, variables, lambda value: value, extra)
+    return release_request.Variables(role, variables, lambda value: value, extra).options()
 
 
 def values(role: str) -> dict:
@@ -75,7 +76,9 @@ def test_defaults_are_the_documented_ones(role):
 @pytest.mark.parametrize("prefix", [True, False], ids=["by the role's name", "by the short name, as to a playbook"])
 def test_every_option_is_handed_to_the_module(role, prefix):
     given = values(role)
-    variables = {f"{role}_{name}": value for name, value in given.items()} if prefix else given | {f"__{role}_short_names": True}
+    by_long_name = given if prefix else IMAGES if role == "rollback" else ()  # the playbook rollback chooses the images
+    variables = {f"{role}_{name}" if name in by_long_name else name: value for name, value in given.items()}
+    variables |= {} if prefix else {f"__{role}_short_names": True}
 
     assert handed_over(role, variables) == given
 
@@ -107,7 +110,7 @@ def test_what_has_a_name_of_ansible_s_has_another_one_for_playbooks(variables, o
 
 def test_no_option_of_a_playbook_has_only_a_name_of_ansible_s(role):
     """Of which it warns."""
-    assert [name for name in options(role) if set(rollout_options.short_names(name)) <= get_reserved_names()] == []
+    assert [name for name in options(role) if set(release_request.short_names(name)) <= get_reserved_names()] == []
 
 
 def test_what_was_typed_by_the_role_s_name_counts_most():
@@ -116,14 +119,45 @@ def test_what_was_typed_by_the_role_s_name_counts_most():
     assert handed_over("rollback", variables, extra={"rollback_timeout"})["timeout"] == 6
 
 
-def test_a_value_that_is_not_allowed_is_refused_also_by_its_short_name():
-    with pytest.raises(AnsibleError, match="rollback_autoscaler must be one of"):
-        handed_over("rollback", {"rollback_name": "foo", "__rollback_short_names": True, "autoscaler": "never"})
+@pytest.mark.parametrize("layer, said", [({}, "rollback_autoscaler"), ({"__rollback_short_names": True}, "autoscaler")])
+def test_a_value_that_is_not_allowed_is_an_error_of_the_request(layer, said):
+    variables = {"rollback_name": "foo", "rollback_autoscaler": "never", **layer}
+    request = release_request.Variables("rollback", variables, lambda value: value).request(load=lambda path: [])
+
+    (error,) = request["errors"]
+    assert error.startswith(f"value of {said} must be one of")
+
+
+def test_a_variable_that_cannot_be_evaluated_is_an_error_of_the_request():
+    def template(value):
+        if value == "{{ nothing }}":
+            raise AnsibleError("'nothing' is undefined")
+        return value
+
+    request = release_request.Variables("rollback", {"rollback_name": "{{ nothing }}"}, template).request(load=lambda path: [])
+
+    assert request["errors"] == ["rollback_name: 'nothing' is undefined"]
+
+
+@pytest.mark.parametrize("content, is_file", [([{"debug": {}}], True), ({"hosts": "all"}, False), (AnsibleError("vault"), False)])
+def test_a_file_is_a_list_of_tasks(tmp_path, content, is_file):
+    def load(_path):
+        if isinstance(content, Exception):
+            raise content
+        return content
+
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "smoke.yml").touch()
+    variables = {"image_bump_name": "foo", "image_bump_verify_tasks": ["smoke.yml"], "playbook_dir": str(tmp_path)}
+    request = release_request.Variables("image_bump", variables, lambda value: value).request(load)
+
+    assert request["files"]["verify"][0]["path"] == str(tmp_path / "tasks" / "smoke.yml")
+    assert (request["errors"] == []) is is_file
 
 
 def test_another_role_is_none_of_ours():
     with pytest.raises(AnsibleError, match="no role of this collection"):
-        handed_over("nginx", {})
+        release_request.specs("nginx")
 
 
 def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):
@@ -133,20 +167,29 @@ def test_every_option_can_be_given_to_the_playbook_by_its_short_name(role):
     (include,) = (task for part in parts for task in tasks(part.get("tasks", [part]))
                   if "tasks_from" not in task.get("ansible.builtin.include_role", {"tasks_from": ""}))
 
-    variables = include["vars"]
-    assert variables.pop(f"__{role}_short_names") is True
+    variables = {name: value for name, value in include["vars"].items() if not name.startswith("__")}
+    assert include["vars"][f"__{role}_short_names"] is include["vars"][f"__{role}_has_artifacts"] is True
     assert {f"{role}_{name}" for name in OWN[role]} <= set(variables) <= {f"{role}_{name}" for name in options(role)}
     for variable, template in variables.items():
         assert variable.removeprefix(f"{role}_") in template
 
 
-def test_the_module_is_called_once_with_what_was_handed_over(role):
-    """A template, so that no option stands there: any that the lookup finds is an argument."""
-    (arguments,) = [task["baton.kubernetes.rolling_update"] for file in (ROOT / "roles" / role / "tasks").glob("*.yml")
-                    for task in tasks(yaml.safe_load(file.read_text())) if "baton.kubernetes.rolling_update" in task]
+def test_the_module_is_called_once_with_what_the_table_decides():
+    """A template, so that no option stands there: any that the lookup reads is an argument."""
+    found = [task["baton.kubernetes.rolling_update"] for file in (ROOT / "roles").glob("*/tasks/*.yml")
+             for task in tasks(yaml.safe_load(file.read_text())) if "baton.kubernetes.rolling_update" in task]
 
-    assert list(arguments) == ["_arguments"] and f"__{role}_" in arguments["_arguments"]
+    assert [list(arguments) for arguments in found] == [["_arguments"]]
+    assert "baton.kubernetes.turn_options" in found[0]["_arguments"]
 
 
-def test_what_the_role_asks_itself_is_its_own(role):
-    assert all(name.startswith(f"__{role}_") for name in read(f"roles/{role}/vars/main.yml"))
+def test_no_task_of_a_role_decides():
+    """What is done, and in which order, is a row of module_utils/release/table.py: no task has a condition."""
+    loop = [file for file in (ROOT / "roles").glob("*/tasks/*.yml") if file.name != "gate.yml"]
+    for file in loop:
+        for task in tasks(yaml.safe_load(file.read_text())):
+            assert not {"when", "always", "ignore_errors"} & task.keys(), file
+
+
+def test_what_the_role_asks_itself_is_its_own():
+    assert all(name.startswith("__image_bump_") for name in read("roles/image_bump/vars/main.yml"))

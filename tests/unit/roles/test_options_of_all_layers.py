@@ -18,10 +18,12 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from ansible_collections.baton.kubernetes.plugins.doc_fragments.connection import ModuleDocFragment
-from ansible_collections.baton.kubernetes.plugins.filter.outcomes import entries, stage_pauses
-from ansible_collections.baton.kubernetes.plugins.lookup import rollout_options
+from ansible_collections.baton.kubernetes.plugins.lookup import release_request
 from ansible_collections.baton.kubernetes.plugins.module_utils import task
 from ansible_collections.baton.kubernetes.plugins.module_utils.model.options import ARGUMENT_SPEC, request_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Turn
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import PLAYBOOK_NAMES, Request
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.table import module_options
 from ansible_collections.baton.kubernetes.plugins.module_utils.run.fleet import Fleet
 from ansible_collections.baton.kubernetes.plugins.modules import rolling_update, rolling_update_info, rollout_analysis
 
@@ -66,7 +68,7 @@ def shown(default: t.Any) -> str | None:
 
 def questions(role: str) -> dict[str, Json]:
     """Return the questions of a role's survey by the option that they ask for."""
-    options = {short: option for option in role_options(role) for short in rollout_options.short_names(option)}
+    options = {short: option for option in role_options(role) for short in release_request.short_names(option)}
     spec = json.loads((ROOT / "docs" / "awx" / f"{role}.survey.json").read_text("utf-8"))["spec"]
     return {options[question["variable"]]: question for question in spec}
 
@@ -103,7 +105,7 @@ def of_role(role: str) -> t.Iterator[Difference]:
 
 def of_playbook(role: str) -> t.Iterator[Difference]:
     for option in role_options(role):
-        first, *_older = rollout_options.short_names(option)
+        first, *_older = release_request.short_names(option)
         if first != option:
             yield Difference(f"playbook {role}", option, "name", option, first)
 
@@ -164,12 +166,14 @@ def test_each_layer_tells_the_unit_of_an_option(role):
 def requests_of_a_survey(role: str, kind: str, answers: Json) -> t.Iterator[Json]:
     """Yield the parameters of each task of the module for the answers and the survey's own defaults."""
     variables = {question["variable"]: question["default"] for question in questions(role).values()} | answers
-    given = rollout_options.given(role, variables | {f"__{role}_short_names": True}, lambda template: template)
-    given |= {option: entries(given[option]) for option in ("names", "label_selectors") if option in given}
-    pauses = stage_pauses(variables["stages"], are_checked=True) if "stages" in variables else []
-    steps = [*({"pause_at": pause} for pause in pauses), {}, {"state": "rolled_back"}]
-    for step in steps:
-        valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(given | step | {"kind": kind})
+    options = {name: option for option, name in PLAYBOOK_NAMES.items()}
+    of_role = {f"{role}_{options.get(name, name)}": value for name, value in variables.items()}  # as the playbook has it
+    read = release_request.Variables(role, {**variables, **of_role, f"__{role}_short_names": True}, lambda template: template)
+    request = Request.of(read.request(lambda path: []))
+    assert request.errors == []
+    for step in [*({"pause_at": pause} for pause in request.pauses), {}, {"state": "rolled_back"}]:
+        given = module_options(request, Turn("update", "", "update", step=step))
+        valid = ArgumentSpecValidator(ARGUMENT_SPEC).validate(given | {"kind": kind})
         assert valid.error_messages == []
         yield valid.validated_parameters
 
@@ -187,7 +191,7 @@ def test_the_defaults_of_a_survey_are_valid_for_each_kind(role, kind, who, answe
     for params in tasks:
         Fleet.from_params(params)
         request_from({**params, "name": params.get("name") or "any"})
-    assert len(tasks) == (5 if role == "image_bump" else 2)
+    assert len(tasks) == (4 if role == "image_bump" else 2)
 
 
 def test_every_kind_is_named_in_the_surveys():

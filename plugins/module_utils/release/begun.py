@@ -1,0 +1,149 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide which controllers a failed run of the role rolls back, and name those that are not. Pure.
+
+A run updates its controllers stage by stage, with one task of the module for each stage. After a
+failure the last task's result says nothing of the controllers that this task did not begin; the
+results of the stages before do.
+
+| the controller's last result | what the role does |
+|---|---|
+| in progress | rolls it back |
+| failed without a change of its own, in progress since an earlier stage | rolls it back |
+| failed without a change of its own, and leads to something else | leaves it: another client's |
+| failed after a change, not rolled back by the module (`on_failure`) | names it |
+| failed after a change, rolled back by the module | leaves it |
+| complete, changed by this run | names it: it stays updated |
+| complete, not changed by this run | leaves it |
+| only skipped | leaves it |
+| taken over by another client during an approval | leaves it: another client's |
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+
+from ..model.fields import Json, mapping, text
+
+#: Phases that a rollback leads back from.
+IN_PROGRESS = ("paused", "progressing")
+
+
+@dataclasses.dataclass(frozen=True)
+class Begun:
+    """The controllers of a run, from all results of its tasks."""
+
+    #: One for each controller and task, with its name, in the order of the tasks.
+    results: list[Json]
+    #: One for each controller of the last task, as an approval has left it.
+    last: list[Json]
+
+    @functools.cached_property
+    def latest(self) -> dict[str, Json]:
+        """Return the last result of each controller, without those that another client has."""
+        found: dict[str, Json] = {}
+        for result in [*self.results, *self.last]:
+            name = text(result, "name")
+            if not result.get("skipped"):
+                found[name] = result
+            elif mapping(result, "rollout"):  # outcomes.Approval: another client has it
+                found.pop(name, None)
+        return {name: result for name, result in found.items() if name}
+
+    @property
+    def to_roll_back(self) -> list[str]:
+        """Return the names of the controllers that the role rolls back."""
+        return [name for name, result in self.latest.items() if self._is_in_progress(name, result)]
+
+    @property
+    def updated(self) -> list[str]:
+        """Return the names of the controllers that this run has updated to the end."""
+        changed = {text(result, "name") for result in self.results if result.get("changed")}
+        return [name for name, result in self.latest.items()
+                if name in changed and not result.get("failed") and _phase(result) == "complete"
+                and not _is_rolled_back(result)]
+
+    @property
+    def left(self) -> dict[str, Json]:
+        """Return the results of the controllers that failed after a change and are not rolled back."""
+        return {name: result for name, result in self.latest.items()
+                if result.get("failed") and result.get("changed") and not _is_rolled_back(result)}
+
+    @property
+    def are_rolled_back(self) -> bool:
+        """Whether the run has begun controllers, and the module has rolled back all of them."""
+        changed = [result for result in self.latest.values() if result.get("changed")]
+        return bool(changed) and all(map(_is_rolled_back, changed)) and not self.to_roll_back
+
+    def _is_in_progress(self, name: str, result: Json) -> bool:
+        if not result.get("failed"):
+            return _phase(result) in IN_PROGRESS
+        earlier = self._paused.get(name)
+        if result.get("changed") or earlier is None or _phase(result) == "complete":
+            return False
+        return is_same_update(earlier, mapping(result, "rollout"))
+
+    @functools.cached_property
+    def _paused(self) -> dict[str, Json]:
+        """The last rollout in progress of each controller that a task has ended well with."""
+        return {text(result, "name"): mapping(result, "rollout") for result in self.results
+                if not result.get("failed") and not result.get("skipped") and _phase(result) in IN_PROGRESS}
+
+    def previous_images(self, name: str) -> dict[str, str]:
+        """Return the images that this run has replaced in a controller, by container."""
+        seen = [mapping(result, "rollout", "images") for result in self.results
+                if text(result, "name") == name and mapping(result, "rollout", "images")]
+        before, after = (mapping(seen[0], "before"), mapping(seen[-1], "after")) if seen else ({}, {})
+        return {container: image for container, image in before.items() if after.get(container, image) != image}
+
+
+def is_same_update(earlier: Json, now: Json) -> bool:
+    """Whether no other update has begun since: another client may roll back, and begin another."""
+    return text(now, "direction") != "forward" or leads_to(now) == leads_to(earlier)
+
+
+def leads_to(rollout: Json) -> Json:
+    """Return the images that the controller has at the end of the rollout."""
+    return mapping(rollout, "next", "images") or mapping(rollout, "controller", "images")
+
+
+def _phase(result: Json) -> str:
+    return text(mapping(result, "rollout"), "phase")
+
+
+def _is_rolled_back(result: Json) -> bool:
+    rollout = mapping(result, "rollout")
+    return text(rollout, "phase") == "complete" and text(mapping(rollout, "last_rollout"), "outcome") == "rolled_back"
+
+
+def what_is_left(begun: Begun, rollback: list[Json]) -> list[str]:
+    """Return one line for each controller that is not rolled back: why, and what to do.
+
+    rollback are the results of the role's own rollback, one for each controller.
+    """
+    failed = begun.left | {text(result, "name"): result for result in rollback if result.get("failed")}
+    lines = []
+    for name, result in failed.items():
+        failure = mapping(result, "failure")
+        why = ": ".join(filter(None, (text(failure, "what"), "; ".join(text(failure, "why").splitlines()))))
+        lines.append(f"{name} is not rolled back: {why or text(result, 'msg')}.".replace("..", "."))
+        lines += [f"Next: {line.strip()}" for line in text(failure, "next_command").splitlines()[:1]]
+    by_images: dict[str, list[str]] = {}
+    for name in begun.updated:
+        by_images.setdefault(_as_option(begun.previous_images(name)), []).append(name)
+    for option, names in by_images.items():
+        lines += [f"{', '.join(names)} had been updated before and {'stays' if len(names) == 1 else 'stay'} so.",
+                  f"Next: run baton.kubernetes.rollback with names={','.join(names)} {option}to go back there too."]
+    return lines
+
+
+def _as_option(images: dict[str, str]) -> str:
+    """Return the option of the playbook that names these images."""
+    if len(images) == 1:
+        ((_container, image),) = images.items()
+        return f"and image={image} "
+    return f"and images={json.dumps(images, sort_keys=True)} " if images else ""

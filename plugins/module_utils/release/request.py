@@ -1,0 +1,172 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Read and validate the whole request of a role before anything is changed. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing as t
+
+from ..model.errors import RolloutError
+from ..model.fields import Json, mapping, objects, text, values
+from ..model.options import duration, size
+
+#: Options that select the controllers.
+SELECTIONS = ("name", "names", "label_selectors")
+#: Options that select the images.
+IMAGES = ("image", "images", "container")
+#: What the playbooks call an option whose name is a word of Ansible's own, which warns of such variables.
+PLAYBOOK_NAMES = {"name": "controller", "namespace": "controller_namespace", "timeout": "time_limit"}
+
+
+@dataclasses.dataclass(frozen=True)
+class File:
+    """A file of tasks, as the user typed its path, and where it is."""
+
+    typed: str
+    path: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user of a role or playbook asks for."""
+
+    #: image_bump or rollback.
+    role: str
+    #: role, playbook or awx: the layer in whose words an error is written.
+    layer: str
+    #: One of SELECTIONS with its value.
+    selection: Json
+    #: Options of the module by the module's names, without the selection.
+    options: Json
+    #: Images by container for each controller, by name: what a run of image_bump has replaced.
+    previous: dict[str, Json]
+    #: Percentages or numbers of new pods at which the update pauses, in order.
+    stages: list[str]
+    #: Options of the module rollout_analysis, one dictionary for each analysis.
+    analyses: list[Json]
+    before: list[File]
+    verify: list[File]
+    after: list[File]
+    failure: list[File]
+    #: Seconds that a person has to approve the rest of the update; None without an approval.
+    approve_within: float | None
+    #: Path of the report; "" without one.
+    report: str
+    #: Whether that file exists.
+    has_page: bool
+    #: Whether the result is handed to the next job of a workflow (set_stats).
+    has_artifacts: bool
+    check_mode: bool
+    #: Host of the inventory; "" where the play has no other host than localhost.
+    host: str
+    #: One sentence for each value that cannot be used.
+    errors: list[str]
+
+    @classmethod
+    def of(cls, variables: Json) -> Request:
+        """Build a request from what the lookup release_request has read, and validate its values.
+
+        Returns the request with all errors; raises nothing.
+        """
+        role, layer = text(variables, "role"), text(variables, "layer")
+        errors = [str(each) for each in values(variables, "errors")]
+        own = functools.partial(variable, role, layer)
+        selection = {option: value for option, value in mapping(variables, "selection").items() if value}
+        if len(selection) != 1 and not errors:
+            one_of = f"{own('name')}, {own('names')} and {own('label_selectors')}"
+            errors.append(f"Give exactly one of {one_of} (given: {' and '.join(map(own, selection)) or 'none'})")
+        stages = [str(each) for each in values(variables, "stages")] or ["100%"]
+        for stage in stages:
+            errors += _error(size, f"{own('stages')}:", stage)
+        analyses = variables.get("analyses") or []
+        if not (isinstance(analyses, list) and all(isinstance(each, dict) for each in analyses)):
+            errors.append(f"{own('analysis')} is not a list of dictionaries")
+            analyses = []
+        within = variables.get("approve_within") or ""
+        errors += _error(duration, own("approve_within"), within) if within else []
+        files = {hook: [File(text(each, "typed"), text(each, "path")) for each in objects(mapping(variables, "files"), hook)]
+                 for hook in ("before", "verify", "after", "failure")}
+        return cls(role, layer, selection, mapping(variables, "options"), mapping(variables, "previous"), stages, analyses, **files,
+                   approve_within=duration("", within) if within and not errors else None,
+                   report=text(variables, "report"), has_page=bool(variables.get("has_page")),
+                   has_artifacts=bool(variables.get("has_artifacts")),
+                   check_mode=bool(variables.get("check_mode")), host=text(variables, "host"), errors=errors)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the only controller, or ""."""
+        return str(self.selection.get("name") or "")
+
+    @property
+    def title(self) -> str:
+        """Return the selected controllers in words."""
+        (selected, *_more) = self.selection.values() if self.selection else ("",)
+        return ", ".join(map(str, selected)) if isinstance(selected, list | tuple) else str(selected)
+
+    @property
+    def pauses(self) -> list[str]:
+        """Return the stages at which the update pauses, in order.
+
+        At 100% an update pauses for checks only. In check mode no stage has pods for the next one.
+        """
+        if self.check_mode:
+            return []
+        return [stage for stage in self.stages if self.verify or self.analyses or stage != "100%"]
+
+    @property
+    def finishes(self) -> bool:
+        """Return whether the update continues to its end after the stages, without an approval."""
+        return self.check_mode or self.stages[-1] == "100%"
+
+    @property
+    def rolls_back(self) -> bool:
+        """Return whether a failure rolls the controllers back (on_failure)."""
+        return self.options.get("on_failure") == "rollback"
+
+    @property
+    def place(self) -> Json:
+        """Return the options that say where the controllers are, besides their names."""
+        return {option: self.options[option] for option in ("namespace", "kind") if self.options.get(option)}
+
+    @property
+    def images(self) -> Json:
+        """Return the options that say which image; {} where the role rollback only aborts an update."""
+        return {option: self.options[option] for option in IMAGES if self.options.get(option)}
+
+    @property
+    def groups(self) -> list[tuple[list[str], Json]]:
+        """Return the controllers that a rollback updates together, and their images; [] stands for the whole selection."""
+        groups: list[tuple[list[str], Json]] = []
+        for name, images in self.previous.items():
+            for names, same in groups:
+                if same == images:
+                    names.append(name)
+                    break
+            else:
+                groups.append(([name], images))
+        return groups or ([([], {})] if self.images else [])
+
+    def variable(self, option: str) -> str:
+        """Return the name of the variable in which the user has typed an option."""
+        return variable(self.role, self.layer, option)
+
+
+def variable(role: str, layer: str, option: str) -> str:
+    """Return the name of the variable for an option of a role.
+
+    >>> variable("rollback", "role", "name"), variable("rollback", "playbook", "name")
+    ('rollback_name', 'controller')
+    """
+    return f"{role}_{option}" if layer == "role" else PLAYBOOK_NAMES.get(option, option)
+
+
+def _error(read: t.Callable[[str, t.Any], t.Any], option: str, value: t.Any) -> list[str]:
+    try:
+        read(option, value)
+    except RolloutError as error:
+        return [error.what]
+    return []

@@ -1,0 +1,388 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Decide the next turn of a release: one table for each role. Pure.
+
+A release is one run of the role image_bump or rollback. `next_turn` reads the request and the
+history of the run, and returns the turn of the first row whose condition holds. The rows of a
+failure come first: after a failure nothing else begins.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing as t
+
+from ..model.commands import repeated
+from ..model.fields import Json, mapping, objects, rfc3339, seconds, text
+from ..model.kinds import State
+from .approval import deadline
+from .back import to_other_images
+from .ending import Ending
+from .history import UPDATING, Event, History, Turn
+from .request import IMAGES, SELECTIONS, File, Request
+
+#: Seconds that the task after an approval waits for the Lease: the client that approved may still hold it.
+LEASE_AFTER_APPROVAL = 3600
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """A request and the turns that have ended, with the facts that the rows ask for."""
+
+    request: Request
+    history: History
+    #: RFC 3339, the present time.
+    now: str = ""
+
+    @functools.cached_property
+    def ending(self) -> Ending:
+        """Return the end of the run, if it ended now."""
+        return Ending(self.request, self.history)
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether a turn has failed whose failure ends the release."""
+        return self.history.failed is not None
+
+    def next_file(self, purpose: str, files: t.Sequence[File], since: t.Sequence[Event]) -> File | None:
+        """Return the first file that has not run since."""
+        done = sum(event.turn.purpose == purpose and event.turn.do == "run" for event in since)
+        return files[done] if done < len(files) else None
+
+    @property
+    def before(self) -> File | None:
+        """Return the next file to run before the update."""
+        return self.next_file("before", self.request.before, self.history.events)
+
+    @property
+    def after(self) -> File | None:
+        """Return the next file to run after the update."""
+        return self.next_file("after", self.request.after, self.history.events)
+
+    @property
+    def on_failure(self) -> File | None:
+        """Return the next file to run after a failure, if none of them has failed."""
+        has_failed = any(event.has_failed for event in self.history.of("failure"))
+        return None if has_failed else self.next_file("failure", self.request.failure, self.history.events)
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether controllers wait at a stage."""
+        return bool(self.history.updates) and self.history.summary.is_paused
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether an update has ended, or has stopped before its stage (max_steps)."""
+        return bool(self.history.updates) and not self.history.summary.is_paused
+
+    @property
+    def is_checked(self) -> bool:
+        """Return whether the last update has paused at a stage for checks."""
+        return self.is_paused and "pause_at" in self.history.updates[-1].turn.step
+
+    @property
+    def has_analyzed(self) -> bool:
+        """Return whether the analyses of this stage have run."""
+        return any(event.turn.do == "analyze" for event in self.history.at_stage)
+
+    @property
+    def has_pods(self) -> bool:
+        """Return whether the new pods of this stage are listed."""
+        return any(event.turn.do == "look" for event in self.history.at_stage)
+
+    @property
+    def check(self) -> File | None:
+        """Return the next file of this stage to run."""
+        return self.next_file("check", self.request.verify, self.history.at_stage)
+
+    @property
+    def next_stage(self) -> str:
+        """Return the first stage that is not begun, or ""."""
+        begun = len(self.history.updates)
+        return self.request.pauses[begun] if begun < len(self.request.pauses) and not self.is_over else ""
+
+    @property
+    def approval(self) -> Event | None:
+        """Return the approval, if a person was asked."""
+        return self.history.last("approval")
+
+    @property
+    def is_asked(self) -> bool:
+        """Return whether the user was shown how to approve."""
+        return bool(self.history.of("ask"))
+
+    @property
+    def needs_approval(self) -> bool:
+        """Return whether the update is paused for a person."""
+        return (self.request.approve_within is not None and not self.request.check_mode and self.is_paused
+                and self.approval is None)
+
+    @property
+    def to_roll_back(self) -> list[str]:
+        """Return the controllers that a failure rolls back; none where the role does not, or has done so."""
+        event = self.history.failed
+        if not event or event.turn.purpose not in UPDATING or not self.request.rolls_back or self.history.of("rollback"):
+            return []
+        return self.ending.begun.to_roll_back
+
+    @property
+    def may_have_been_approved(self) -> bool:
+        """Return whether a rollback after an approval was refused, perhaps since another client has continued the update."""
+        event, back = self.history.failed, self.history.last("rollback")
+        return bool(event and event.turn.purpose == "approval" and back and back.has_failed and not self.history.of("look"))
+
+    @property
+    def is_reported(self) -> bool:
+        """Return whether the report was tried, or none is asked for, or a page of an earlier run says more."""
+        is_news = self.has_failed or any(result.get("changed") for result in self.history.results)
+        return (not self.request.report or self.request.check_mode or bool(self.history.of("report"))
+                or (self.request.has_page and not is_news))
+
+    @property
+    def has_no_report(self) -> bool:
+        """Return whether the report could not be written, and the user does not know."""
+        event = self.history.last("report")
+        return bool(event and event.has_failed and not self.history.of("warning"))
+
+    @property
+    def is_told(self) -> bool:
+        """Return whether the next job of a workflow has the result, or there is none."""
+        return not self.request.has_artifacts or bool(self.history.of("artifacts"))
+
+    @property
+    def to_abort(self) -> list[str]:
+        """Return the controllers whose update in progress leads to other images than the request's."""
+        look = self.history.last("look")
+        return to_other_images(objects(look.result, "rollouts"), self.request) if look else []
+
+
+    def several(self, names: list[str]) -> list[str]:
+        """Return the names for a turn; [] for a single controller, whose kind is found by its name."""
+        return [] if self.request.name else names
+
+    @property
+    def next_group(self) -> list[tuple[list[str], Json]]:
+        """Return the next group of controllers that a rollback updates, as a list of at most one."""
+        return self.request.groups[len(self.history.updates):][:1]
+
+
+def _run(purpose: str, file: File | None, release: Release) -> Turn:
+    assert file is not None
+    return Turn("run", f"Run {file.typed}", purpose, release.history.stage, file.typed, file.path)
+
+
+def _update_to_stage(release: Release) -> Turn:
+    stage = release.next_stage
+    return Turn("update", f"Update {release.request.title} to {stage}", "update", stage, step={"pause_at": stage})
+
+
+def _update_to_end(release: Release) -> Turn:
+    lease = {"lock_timeout": LEASE_AFTER_APPROVAL} if release.approval else {}
+    return Turn("update", f"Update {release.request.title}", "update", "100%", step=lease)
+
+
+def _analyze(release: Release) -> Turn:
+    pairs = [{"name": name, "analysis": index} for name in release.history.summary.in_progress
+             for index in range(len(release.request.analyses))]
+    return Turn("analyze", f"Analyze the pods of {release.request.title}", "check", release.history.stage, "rollout_analysis",
+                analyses=pairs)
+
+
+def _look(purpose: str, title: str, release: Release, pods: bool = False, names: t.Sequence[str] = ()) -> Turn:
+    return Turn("look", title, purpose, release.history.stage, "rolling_update_info", names=list(names),
+                step={"pods": True} if pods else {})
+
+
+def _say_how_to_approve(release: Release) -> Turn:
+    result, within = release.history.result, release.request.approve_within or 0.0
+    ends = deadline(result, release.request.name, within, seconds(release.now) or 0.0)
+    rollouts = [each for each in objects(result, "results") or [result] if each.get("resume_command")]
+    on, back = ("; ".join(dict.fromkeys(text(each, key) for each in rollouts)) for key in ("resume_command", "rollback_command"))
+    lines = [f"{release.request.title} waits until {rfc3339(ends)} for somebody to go on or to go back.",
+             f"To go on: {on}", f"To go back: {back}"]
+    return Turn("say", "Say how to answer", "ask", release.history.stage, lines=lines, deadline=ends)
+
+
+def _ask(release: Release) -> Turn:
+    ends = release.history.of("ask")[-1].turn.deadline
+    return Turn("ask", "Wait for an answer", "approval", release.history.stage, "approval",
+                names=release.several(release.history.summary.in_progress), deadline=ends)
+
+
+def _roll_back(release: Release, names: t.Sequence[str]) -> Turn:
+    # One that cannot go back keeps no other from it.
+    fleet: Json = {} if release.request.name else {"max_failures": "100%"}
+    return Turn("update", f"Roll back {release.request.title}", "rollback", release.history.stage, names=list(names),
+                step={"state": "rolled_back", **fleet})
+
+
+def _plan(release: Release) -> Turn:
+    request = release.request
+    checks = [*(["analyses"] if request.analyses else []), *(file.typed for file in request.verify)]
+    stages = [f"Update {request.title} to {stage}" + (f", then {', '.join(checks)}" if checks else "") for stage in request.stages]
+    approval = ["Wait for a person to continue"] if request.approve_within is not None else []
+    end = [f"Update {request.title} to its end"] if request.stages[-1] == "100%" or approval else []
+    return Turn("say", "Show the stages", "plan", lines=[*stages, *approval, *end])
+
+
+def _say_no_report(release: Release) -> Turn:
+    event = t.cast("Event", release.history.last("report"))
+    reason = text(event.failure, "reason")
+    return Turn("say", "Warn that there is no report", "warning",
+                lines=[f"Warning: the report could not be written to {release.request.report}: {reason}"])
+
+
+def _update_to_images(release: Release) -> Turn:
+    ((names, images),) = release.next_group
+    wanted = {"images": images} if images else {}
+    title = ", ".join(names) or release.request.title
+    return Turn("update", f"Roll back {title} to the image", "update", names=names, step={"state": "updated", **wanted})
+
+
+class Row(t.NamedTuple):
+    """One case of a table."""
+
+    #: The case, and what follows, as the documentation has them.
+    case: str
+    follows: str
+    holds: t.Callable[[Release], t.Any]
+    turn: t.Callable[[Release], Turn]
+
+
+REFUSED = Row("the request has an error", "fail: nothing has been changed",
+              lambda release: release.ending.is_refused and release.is_told,
+              lambda _release: Turn("fail", "Fail, and say why", "end"))
+TELL = Row("the run has ended in a workflow", "hand the artifacts to the next job",
+           lambda release: not release.is_told, lambda _release: Turn("tell", "Tell a workflow the outcome", "artifacts"))
+REFUSED_IN_WORKFLOW = TELL._replace(case="the request has an error, in a workflow",
+                                    holds=lambda release: release.ending.is_refused and not release.is_told)
+#: The end after a failure, and after a success.
+FAILED = [
+    Row("a failure, and files of the failure hook are left", "run the next one; if one fails, no other",
+        lambda release: release.has_failed and release.on_failure, lambda release: _run("failure", release.on_failure, release)),
+]
+END = [
+    Row("the run has ended, and a report is asked for", "write the report",
+        lambda release: not release.is_reported and release.request.role == "image_bump",
+        lambda _release: Turn("report", "Write the report", "report")),
+    Row("the report could not be written", "warn; the outcome is the same", lambda release: release.has_no_report, _say_no_report),
+    TELL,
+    Row("a failure, and nothing is left to do", "fail with the message of the failure",
+        lambda release: release.has_failed, lambda _release: Turn("fail", "Fail, and say why", "end")),
+    Row("no failure, and nothing is left to do", "succeed", lambda _release: True,
+        lambda release: Turn("succeed", release.ending.message.partition("\n")[0] or "Nothing to do", "end")),
+]
+
+IMAGE_BUMP = [
+    REFUSED_IN_WORKFLOW,
+    REFUSED,
+    Row("an update, check or approval has failed, `on_failure` is rollback, and controllers are in progress",
+        "roll back those, without the options that end an update early",
+        lambda release: release.to_roll_back,
+        lambda release: _roll_back(release, release.several(release.to_roll_back))),
+    Row("an approval was late, and the rollback was refused", "look whether another client has continued the update",
+        lambda release: release.may_have_been_approved,
+        lambda release: _look("look", "See whether the update was continued", release,
+                              names=release.several(release.ending.begun.to_roll_back))),
+    *FAILED,
+    Row("check mode, and the stages are not shown", "show them: no stage has pods for the next one",
+        lambda release: release.request.check_mode and release.request.stages != ["100%"] and not release.has_failed
+        and not release.history.of("plan"), _plan),
+    Row("files of the before hook are left", "run the next one",
+        lambda release: release.before and not release.has_failed, lambda release: _run("before", release.before, release)),
+    Row("paused at a stage, and analyses are asked for", "analyze each controller in progress, until one fails",
+        lambda release: not release.has_failed and release.is_checked and release.request.analyses and not release.has_analyzed,
+        _analyze),
+    Row("paused at a stage, files are left to check it, and the new pods are unknown", "list the new pods",
+        lambda release: not release.has_failed and release.is_checked and release.check and not release.has_pods,
+        lambda release: _look("check", f"List the pods of {release.request.title}", release, pods=True)),
+    Row("paused at a stage, and files are left to check it", "run the next one",
+        lambda release: not release.has_failed and release.is_checked and release.check,
+        lambda release: _run("check", release.check, release)),
+    Row("a stage is left, and nothing is begun or all of the stage before has passed", "update to the stage, and pause there",
+        lambda release: not release.has_failed and release.next_stage, _update_to_stage),
+    Row("all stages have passed, and the last one is 100%", "update to the end",
+        lambda release: not release.has_failed and release.request.finishes and not release.is_over, _update_to_end),
+    Row("paused before 100%, and an approval is asked for", "say how to go on and how to go back, and until when",
+        lambda release: not release.has_failed and release.needs_approval and not release.is_asked, _say_how_to_approve),
+    Row("paused before 100%, and the user knows how to approve", "wait until somebody goes on or back, or the time is over",
+        lambda release: not release.has_failed and release.needs_approval, _ask),
+    Row("approved", "update to the end, after whoever has gone on",
+        lambda release: not release.has_failed and release.approval and release.history.events[-1] is release.approval,
+        _update_to_end),
+    Row("the update has ended, or is left paused, and files of the after hook are left", "run the next one",
+        lambda release: release.after and not release.has_failed, lambda release: _run("after", release.after, release)),
+    *END,
+]
+
+ROLLBACK = [
+    REFUSED_IN_WORKFLOW,
+    REFUSED,
+    Row("a group of controllers with the same images is left, and another group has failed",
+        "update it: one that cannot go back keeps no other from it",
+        lambda release: release.next_group and release.history.updates, _update_to_images),
+    *FAILED,
+    Row("files of the before hook are left", "run the next one",
+        lambda release: release.before and not release.has_failed, lambda release: _run("before", release.before, release)),
+    Row("an image is asked for, and the updates in progress are unknown", "look for updates in progress",
+        lambda release: not release.has_failed and release.request.groups and not release.history.of("look"),
+        lambda release: _look("look", "See which updates are in progress", release)),
+    Row("no image is asked for", "abort the update in progress",
+        lambda release: not release.has_failed and not release.request.groups and not release.history.of("rollback"),
+        lambda release: _roll_back(release, [])),
+    Row("an image is asked for, and updates in progress lead to another one", "abort those",
+        lambda release: not release.has_failed and release.to_abort and not release.history.of("rollback"),
+        lambda release: _roll_back(release, release.several(release.to_abort))),
+    Row("an image is asked for, in check mode, and updates in progress lead to another one",
+        "plan nothing more: without the abort the module refuses a second update",
+        lambda release: release.request.check_mode and release.to_abort and not release.history.of("plan"),
+        lambda release: Turn("say", "Show the rest", "plan", lines=[f"Then update {release.request.title} to the image."])),
+    Row("an image is asked for", "update to the image, one group of controllers with the same images after the other",
+        lambda release: not release.has_failed and release.next_group and not release.history.of("plan"), _update_to_images),
+    Row("the way back has ended, and files of the after hook are left", "run the next one",
+        lambda release: release.after and not release.has_failed, lambda release: _run("after", release.after, release)),
+    *END,
+]
+TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
+
+
+def next_turn(release: Release) -> tuple[Row, Turn]:
+    """Return the first row of the role's table that holds, and its turn."""
+    return next((row, row.turn(release)) for row in TABLES[release.request.role] if row.holds(release))
+
+
+def module_options(request: Request, turn: Turn) -> Json:
+    """Return the options of the module for a turn.
+
+    A turn for a single controller, and one without names, selects as the request does. What begins
+    nothing (a rollback) has none of the options for the way forward (model/commands.py).
+    """
+    selection: Json = {"names": turn.names} if turn.names else request.selection
+    if turn.do in ("look", "ask"):
+        return selection | request.place | turn.step
+    options = {option: value for option, value in request.options.items() if option not in SELECTIONS}
+    if turn.step.get("state") == "rolled_back":
+        keeps = repeated(options, State.ROLLED_BACK, is_fleet=True)
+        options = {option: value for option, value in options.items() if option in keeps or option == "to_revision"}
+    elif request.role == "rollback":
+        others = ("to_revision", "next_name", *(IMAGES if "images" in turn.step else ()))
+        options = {option: value for option, value in options.items() if option not in others}
+    if "pause_at" not in turn.step:
+        options.pop("nodes", None)
+    return options | selection | ({"return_sizes": True} if request.report else {}) | turn.step
+
+
+def analysis_options(release: Release, pair: Json, measured: t.Sequence[Json]) -> Json:
+    """Return the options of rollout_analysis for one controller and analysis.
+
+    Without old pods (100%) nothing can be compared: that passes only for a controller that an
+    earlier analysis of the run has compared. measured are the results of this turn so far.
+    """
+    name = text(pair, "name")
+    compared = name in release.history.compared or any(each.get("old_pods") for each in measured if text(each, "name") == name)
+    old = mapping(release.history.summary.rollouts.get(name), "controller").get("replicas") or 0
+    default = {"on_no_old_pods": "pass" if compared and not old else "inconclusive"}
+    return default | release.request.analyses[pair["analysis"]] | {"name": name} | release.request.place

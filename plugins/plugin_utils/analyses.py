@@ -1,0 +1,48 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Validate the options of analyses before anything is changed."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.analysis import analysis_from
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import plain
+
+Json = dict[str, t.Any]
+
+
+def refused(analyses: list[Json]) -> list[str]:
+    """Return one sentence for each analysis that the module would refuse.
+
+    A required option may come from module_defaults, and a file may be on another machine: only the
+    options in the dictionaries are validated.
+    """
+    found = [_refused(plain(each)) for each in analyses]
+    return [f"analysis {number}: {said}" for number, said in enumerate(found, 1) if said]
+
+
+def _refused(given: Json) -> str:
+    """Why the module would refuse these options, without any secret, or an empty text."""
+    from ansible_collections.baton.kubernetes.plugins.module_utils import task
+    from ansible_collections.baton.kubernetes.plugins.module_utils.cluster import connection, prometheus, secrets
+
+    spec = {option: {**of, "required": False} for option, of in task.ANALYSIS_OPTIONS.items()}
+    valid = ArgumentSpecValidator(spec).validate({**given, "name": "any"})
+    params = valid.validated_parameters
+    said = "; ".join(valid.error_messages)
+    try:
+        if not said and params.get("metrics") is not None:
+            analysis_from(params)
+        if not said and params.get("prometheus_url"):
+            prometheus.check_address(params)
+    except RolloutError as error:
+        said = ": ".join(filter(None, [error.what, error.why]))
+    except ImportError:  # where the module runs, there may be more than here
+        return ""
+    return secrets.masked(said, connection.secrets(params) | prometheus.secrets(params))

@@ -1,0 +1,43 @@
+# Copyright (c) baton.kubernetes contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Name the pages of a report: for one cluster, and for many."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+
+def host_page(path: str, host: str, is_named_by_host: bool = False, is_alone: bool = True) -> str:
+    """Return the path of the page for one of many clusters: beside the page for all, unless the path names the host itself.
+
+    A localhost that is not alone is a cluster like the others. Two hosts never share a page.
+
+    >>> host_page("out/europe.html", "eu"), host_page("eu.html", "eu", is_named_by_host=True), host_page("", "eu")
+    ('out/europe-eu.html', 'eu.html', '')
+    >>> host_page("a.html", "localhost"), host_page("a.html", "localhost", is_alone=False), host_page("a.html", "cluster/shop")
+    ('a.html', 'a-localhost.html', 'a-cluster%2Fshop.html')
+    """
+    page = pathlib.PurePosixPath(path)
+    if not path or is_named_by_host or (host == "localhost" and is_alone):
+        return path
+    name = host.replace("%", "%25").replace("/", "%2F")
+    return str(page.with_name(f"{page.stem}-{name}{page.suffix}"))
+
+
+def overview(hosts: list[str], data: list[dict], path: str, own: str, regions: dict) -> dict[str, dict]:
+    """Return the page for all clusters, as its path and data; {} where there is none beside the pages of the clusters.
+
+    data is the report's data of each host, {} for one that has not ended. own is the path of this
+    host's page, and regions the hosts of each region.
+    """
+    if len(hosts) < 2 or not path or own == path:
+        return {}
+    return {path: {"clusters": dict(zip(hosts, data)), "regions": regions}}
+
+
+def report_path(path: str) -> str:
+    """Return the absolute path of a report: relative to the folder of the command, not to the playbook's; "" without one."""
+    return os.path.join(os.path.realpath("."), os.path.expanduser(path)) if path else ""

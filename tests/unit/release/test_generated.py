@@ -1,0 +1,199 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Generated releases on the pure tables: what has to hold for every request, whatever happens on the way.
+
+The number of examples is that of the environment variable RELEASES (default: 50).
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from releases import Cluster, Controller, Killed, Run, variables
+
+EXAMPLES = settings(max_examples=int(os.environ.get("RELEASES", "50")), deadline=None,
+                    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+NAMES = ["a", "b", "c", "d", "e", "f"]
+STAGES = ["10%", "25%", "40%", "70%", "100%"]
+V2 = "myimage:v2"
+
+controllers = st.builds(Controller, image=st.sampled_from(["myimage:v1", "myimage:v0", V2]),
+                        breaks_at=st.sampled_from([101, 101, 101, 30, 100]))
+
+
+@st.composite
+def requests(draw):
+    """Draw a request, the controllers and what the files of the user do."""
+    names = draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=6, unique=True))
+    stages = sorted(draw(st.sets(st.sampled_from(STAGES), min_size=1)), key=lambda stage: int(stage[:-1]))
+    selection = {"name": names[0]} if len(names) == 1 and draw(st.booleans()) else {"names": names}
+    request = variables(
+        selection=selection, stages=stages, analyses=[{}] * draw(st.integers(0, 2)),
+        verify=draw(st.sampled_from([[], ["smoke.yml"], ["smoke.yml", "more.yml"]])), before=draw(st.sampled_from([[], ["b.yml"]])),
+        after=draw(st.sampled_from([[], ["e.yml"]])), failure=draw(st.sampled_from([[], ["tell.yml"]])),
+        approve_within=draw(st.sampled_from(["", "", "0s"])), report=draw(st.sampled_from(["", "r.html"])), has_artifacts=True,
+        check_mode=False, options={"on_failure": draw(st.sampled_from(["rollback", "rollback", "stop"])),
+                                   "max_failures": draw(st.sampled_from(["0", "100%"]))})
+    cluster = Cluster(**{name: draw(controllers) for name in NAMES})
+    return request, cluster
+
+
+#: What may happen while a file runs, by another client.
+EVENTS = ("nothing", "fails", "delete", "lock", "unlock", "finish", "undo", "other update")
+
+
+def happen(event, cluster, name):
+    """Do what another client does, and return why the file fails, or ""."""
+    it = cluster.controllers[name]
+    if event == "fails":
+        return "503"
+    if event == "delete":
+        it.is_deleted = True
+    elif event in ("lock", "unlock"):
+        it.is_locked = event == "lock"
+    elif event == "finish" and it.coming:
+        it.image, it.coming, it.share = it.coming, "", 0
+    elif event == "undo" and it.coming:
+        it.coming, it.share, it.was_rolled_back = "", 0, True
+    elif event == "other update" and it.coming:
+        it.coming = "myimage:v3"
+    return ""
+
+
+@st.composite
+def histories(draw):
+    """Draw a request with its events."""
+    request, cluster = draw(requests())
+    occasions = draw(st.lists(st.tuples(st.sampled_from(EVENTS), st.sampled_from(NAMES)), max_size=8))
+    return request, cluster, occasions
+
+
+def files(occasions):
+    """Let the files of the user take the occasions one after the other."""
+    left = iter(occasions)
+
+    def take(cluster):
+        event, name = next(left, ("nothing", "a"))
+        return happen(event, cluster, name)
+
+    return {**{file: take for file in ("smoke.yml", "more.yml", "b.yml", "e.yml", "tell.yml")},
+            **{f"analysis of {name}": take for name in NAMES}}, take
+
+
+def play(request, cluster, occasions, killed_at=-1):
+    what, take = files(occasions)
+    run = Run(request, cluster, what, take, killed_at)
+    try:
+        return run.run()
+    except Killed:
+        return run
+
+
+@EXAMPLES
+@given(histories())
+def test_stages_are_in_order_and_nothing_begins_after_a_failure(history):
+    request, cluster, occasions = history
+    run = play(request, cluster, occasions)
+    events = run.history.events
+
+    updates = [event for event in events if event.turn.purpose == "update"]
+    pauses = [event.turn.step["pause_at"] for event in updates if "pause_at" in event.turn.step]
+    assert pauses == run.request.pauses[:len(pauses)]
+    failed = next((number for number, event in enumerate(events) if event.has_failed), len(events))
+    after = [event.turn.purpose for event in events[failed + 1:]]
+    assert not {"before", "update", "check", "ask", "approval", "after"} & set(after), after
+    for earlier, later in itertools.pairwise(updates):
+        between = events[events.index(earlier) + 1:events.index(later)]
+        files_ = [event.turn.file for event in between if event.turn.do == "run"]
+        if "pause_at" in earlier.turn.step:
+            assert files_ == [file.typed for file in run.request.verify]
+            assert sum(event.turn.do == "analyze" for event in between) == bool(run.request.analyses)
+
+
+@EXAMPLES
+@given(histories())
+def test_after_a_failure_every_controller_is_back_or_named(history):
+    request, cluster, occasions = history
+    before = copy.deepcopy(cluster.controllers)
+    run = play(request, cluster, occasions)
+    ending = run.ending
+
+    assert ending.outcome in ("updated", "paused", "rolled_back", "stopped", "failed")
+    has_failed = run.history.failed is not None
+    assert (ending.outcome in ("updated", "paused")) is not has_failed and bool(ending.error) is has_failed
+    purpose = run.history.failed.turn.purpose if has_failed else ""
+    if not has_failed or not run.request.rolls_back or purpose not in ("update", "check", "approval"):
+        return
+    for name in cluster.touched:
+        it = cluster.controllers[name]
+        is_back = not it.coming and it.image == before[name].image
+        is_foreign = it.coming == "myimage:v3" or it.is_deleted or (it.image == V2 and not it.coming)
+        assert is_back or is_foreign or name in ending.error, (name, it, ending.error)
+        if ending.outcome == "rolled_back":
+            assert not it.coming or it.coming == "myimage:v3", (name, it)
+
+
+@EXAMPLES
+@given(histories())
+def test_controllers_that_are_not_selected_stay_as_they_are(history):
+    request, cluster, occasions = history
+    play(request, cluster, occasions)
+
+    selected = request["selection"].get("names") or [request["selection"]["name"]]
+    assert cluster.touched <= set(selected)
+
+
+@EXAMPLES
+@given(histories(), st.integers(0, 40))
+def test_killed_at_any_turn_and_run_again_the_end_is_the_same(history, killed_at):
+    """Where the user's files pass: the end is then that of a run that nobody has killed."""
+    request, cluster, _occasions = history
+    again = copy.deepcopy(cluster)
+    whole = play(request, cluster, [])
+    assume(whole.ending.outcome in ("updated", "paused"))
+
+    play(request, again, [], killed_at / 2)
+    second = play(request, again, [])
+
+    assert second.ending.outcome == whole.ending.outcome and again.controllers == cluster.controllers
+    third = play(request, again, [])
+    assert not any(result.get("changed") for result in third.history.results)
+
+
+@EXAMPLES
+@given(histories())
+def test_the_artifacts_of_a_run_undo_exactly_what_it_has_changed(history):
+    request, cluster, _occasions = history
+    before = copy.deepcopy(cluster.controllers)
+    for it in cluster.controllers.values():
+        it.breaks_at = 101
+    run = play(request, cluster, [])
+    assume(run.ending.outcome == "updated" and run.stats)
+
+    stats = run.stats
+    selection = {"names": stats["names"]} if stats["names"] else {"name": stats["controller"]}
+    options = {"on_failure": None, "image": None, "images": stats["previous_images"] or None, "max_failures": "100%"}
+    changed = set(cluster.touched)
+    if not changed:
+        return
+    previous = stats["previous_images_by_name"]
+    back = Run(variables(role="rollback", selection=selection, options=options, previous=previous), cluster).run()
+
+    assert back.ending.outcome == "rolled_back", back.ending.error
+    for name, it in before.items():
+        assert cluster.controllers[name].image == it.image and not cluster.controllers[name].coming
+
+
+@EXAMPLES
+@given(histories(), st.sampled_from(["stages", "approve_within", "selection", "errors"]))
+def test_an_error_in_a_request_changes_nothing(history, where):
+    request, cluster, occasions = history
+    wrong = {"stages": [*request["stages"], "1O%"], "approve_within": "soon", "selection": {}, "errors": ["no such choice"]}
+    run = play(request | {where: wrong[where]}, cluster, occasions)
+
+    assert run.turns == ["Tell a workflow the outcome"] and not cluster.touched and "Nothing has been changed." in run.ending.error

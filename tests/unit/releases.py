@@ -1,0 +1,198 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Run releases on the pure table, with a model of the module and of the user's files."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import typing as t
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.release import loop, table
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending, artifacts
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Event, History, Turn
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
+
+Json = dict[str, t.Any]
+NOW = "2026-11-24T10:00:00Z"
+#: More turns than any request of the tests has.
+MOST_TURNS = 200
+
+
+def variables(**changes: t.Any) -> Json:
+    """Return what the lookup release_request reads; files are given by their hook as a list of names."""
+    files = {hook: [{"typed": name, "path": f"/{name}"} for name in changes.pop(hook, [])]
+             for hook in ("before", "verify", "after", "failure")}
+    options = {"namespace": "shop", "on_failure": "rollback", "image": "myimage:v2", **changes.pop("options", {})}
+    given = {"role": "image_bump", "layer": "role", "selection": {"name": "a"}, "stages": ["100%"], "analyses": [],
+             "approve_within": "", "report": "", "has_page": False, "has_artifacts": False, "check_mode": False, "host": "",
+             "errors": [], "previous": {}, **changes}
+    return {**given, "options": {option: value for option, value in options.items() if value is not None}, "files": files}
+
+
+@dataclasses.dataclass
+class Controller:
+    """A controller of the model: its images, and how far an update has come."""
+
+    image: str = "myimage:v1"
+    #: The image of an update in progress, "" without one, and its share of new pods in percent.
+    coming: str = ""
+    share: int = 0
+    is_deleted: bool = False
+    #: Held by another client.
+    is_locked: bool = False
+    #: The share of new pods at which they become unavailable.
+    breaks_at: int = 101
+    #: Whether the last update was rolled back.
+    was_rolled_back: bool = False
+
+
+class Cluster:
+    """A model of the module on controllers; every method has the result of a task."""
+
+    def __init__(self, **controllers: Controller) -> None:
+        self.controllers = controllers
+        #: The names of the controllers that tasks have changed.
+        self.touched: set[str] = set()
+
+    def update(self, options: Json) -> Json:
+        """Run rolling_update."""
+        is_single = "name" in options
+        names = [options["name"]] if is_single else options["names"]
+        results, failures = [], 0
+        for name in names:
+            if failures and options.get("max_failures") != "100%":
+                results.append({"name": name, "skipped": True, "failed": False, "changed": False, "msg": "not started"})
+                continue
+            results.append({"name": name, "skipped": False, "failed": False, **self._one(name, options)})
+            failures += results[-1]["failed"]
+        if is_single:
+            return results[0]
+        return {"results": results, "failed": bool(failures), "changed": any(each["changed"] for each in results),
+                "msg": "; ".join(each["msg"] for each in results if each["failed"]) or "all as requested"}
+
+    def look(self, options: Json) -> Json:
+        """Run rolling_update_info."""
+        names = [options["name"]] if "name" in options else options.get("names", [])
+        return {"rollouts": [{**self.rollout(name), "name": name, "pods": [{"name": f"{name}-x", "is_new": True}]}
+                             for name in names if not self.controllers[name].is_deleted]}
+
+    def rollout(self, name: str, before: str = "") -> Json:
+        """Return what the module returns as rollout."""
+        it = self.controllers[name]
+        phase = "paused" if it.coming else "complete"
+        return {"phase": phase, "direction": "forward" if it.coming else None, "since": NOW, "desired": 100,
+                "controller": {"images": {"web": it.image}, "replicas": 100 - it.share},
+                "next": {"images": {"web": it.coming}, "replicas": it.share} if it.coming else None,
+                "images": {"before": {"web": before or it.image}, "after": {"web": it.coming or it.image}},
+                "last_rollout": {"outcome": "rolled_back" if it.was_rolled_back else "updated"}}
+
+    def _one(self, name: str, options: Json) -> Json:
+        it = self.controllers[name]
+        if it.is_deleted:
+            return self._failed(name, "there is no such controller")
+        if it.is_locked:
+            return self._failed(name, "another task works on it", rollout=self.rollout(name))
+        if options.get("state") == "rolled_back":
+            if not it.coming:
+                return self._failed(name, "there is no update in progress to roll back", rollout=self.rollout(name))
+            return self._done(name, it.image, coming="", share=0, was_rolled_back=True)
+        image = options.get("images", {}).get("web") or options["image"]
+        if it.coming and it.coming != image:
+            return self._failed(name, "another update is in progress", rollout=self.rollout(name))
+        if it.image == image and not it.coming:
+            return {"changed": False, "msg": f"{name} is updated", "rollout": self.rollout(name)}
+        share = int(str(options.get("pause_at", 100)).rstrip("%"))
+        if share >= it.breaks_at and image == "myimage:v2":
+            self.touched.add(name)
+            if options.get("on_failure") == "rollback":
+                it.coming, it.share, it.was_rolled_back = "", 0, True
+            else:
+                it.coming, it.share = image, it.breaks_at
+            return self._failed(name, "the new pods cannot become available", changed=True, rollout=self.rollout(name))
+        if "pause_at" not in options:
+            return self._done(name, it.image, image=image, coming="", share=0, was_rolled_back=False)
+        if share <= it.share and it.coming:
+            return {"changed": False, "msg": f"{name} is paused", "rollout": self.rollout(name)}
+        return self._done(name, it.image, coming=image, share=share)
+
+    def _done(self, name: str, before: str, **fields: t.Any) -> Json:
+        self.touched.add(name)
+        self.controllers[name] = dataclasses.replace(self.controllers[name], **fields)
+        return {"changed": True, "msg": f"{name} is done", "rollout": self.rollout(name, before)}
+
+    def _failed(self, name: str, what: str, changed: bool = False, **more: t.Any) -> Json:
+        return {"failed": True, "changed": changed, "msg": f"{what}: all the words",
+                "failure": {"what": what, "where": name, "why": "", "next_command": f"ansible -m x -a name={name}"}, **more}
+
+
+class Killed(Exception):
+    """The process of the role has ended in the middle of a turn."""
+
+
+class Run:
+    """One run of a role, turn by turn."""
+
+    def __init__(self, given: Json, cluster: Cluster, files: t.Mapping[str, t.Callable[[Cluster], str]] | None = None,
+                 answer: t.Callable[[Cluster], t.Any] = bool, killed_at: int = -1) -> None:
+        self.request, self.cluster = Request.of(copy.deepcopy(given)), cluster
+        self.files, self.answer, self.killed_at = files or {}, answer, killed_at
+        self.state: Json = {}
+        self.rows: list[str] = []
+        self.stats: Json = {}
+
+    def run(self) -> Run:
+        """Take every turn to the end. Raises Killed, after or before the act of the turn killed_at."""
+        done: Json = {}
+        failure: Json = {}
+        for number in range(MOST_TURNS):
+            decided = loop.decide(self.request, self.state, done, failure, NOW, {"user": "ada", "host": "h"})
+            self.state, self.facts = decided["state"], decided["facts"]
+            turn = Turn(**self.state["turn"])
+            if turn.purpose == "end":
+                return self
+            done, failure = self._act(turn, number)
+        raise AssertionError("the release does not end")
+
+    def _act(self, turn: Turn, number: int) -> tuple[Json, Json]:
+        if number == self.killed_at:
+            raise Killed
+        done, why = self._do(turn)
+        if number + 0.5 == self.killed_at:
+            raise Killed
+        why = why or (done.get("msg", "") if done.get("failed") else "")
+        return done, {"task": turn.title, "reason": why, "gist": "", "measured": {}} if why else {}
+
+    def _do(self, turn: Turn) -> tuple[Json, str]:
+        if turn.do == "update":
+            return self.cluster.update(table.module_options(self.request, turn)), ""
+        if turn.do == "look":
+            return self.cluster.look(table.module_options(self.request, turn)), ""
+        if turn.do == "ask":
+            self.answer(self.cluster)
+            return self.cluster.look(table.module_options(self.request, turn)), ""
+        if turn.do == "analyze":
+            done: list[Json] = []
+            for pair in turn.analyses:
+                options = table.analysis_options(table.Release(self.request, self.history), pair, done)
+                if why := self.files.get(f"analysis of {options['name']}", lambda _cluster: "")(self.cluster):
+                    return {"results": done}, why
+                done.append({"name": options["name"], "msg": "measured", "old_pods": ["x"], "metrics": [], "measurements": []})
+            return {"results": done}, ""
+        if turn.do == "tell":
+            self.stats = artifacts(self.request, self.history, self.ending)
+        return {}, self.files.get(turn.file, lambda _cluster: "")(self.cluster) or ""
+
+    @property
+    def history(self) -> History:
+        return History([Event.of(each) for each in self.state.get("events", [])], self.request.name)
+
+    @property
+    def ending(self) -> Ending:
+        return Ending(self.request, self.history)
+
+    @property
+    def turns(self) -> list[str]:
+        """Return the titles of the turns."""
+        return [event.turn.title for event in self.history.events]

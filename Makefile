@@ -2,7 +2,7 @@
 
 SHELL := bash
 PYTHON ?= python3
-TIERS := lint unit browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample versions-sample node-sample molecule kind
+TIERS := lint unit browser sanity-sample packaging integration-sample cluster demo faults-sample manifests-sample histories-sample releases-sample versions-sample node-sample molecule kind
 
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/.venv/collections
 export ANSIBLE_HOME := $(CURDIR)/.venv/ansible
@@ -65,6 +65,7 @@ test-demo: ## make demo
 test-faults-sample: ## One point of each series of test-faults, always the same ones: 2 minutes
 test-manifests-sample: ## Some of test-manifests, always the same ones: 90 seconds
 test-histories-sample: ## The first seeds of test-histories: a minute
+test-releases-sample: ## The first seeds of test-releases: two minutes
 test-versions-sample: ## The oldest row of each kind of test-versions: a minute, and more the first time
 test-node-sample: ## The short part of test-node
 test-molecule: ## The role image_bump on the embedded cluster
@@ -91,6 +92,10 @@ test-manifests: .venv/ready ## Pod templates as public projects write them, and 
 .PHONY: test-histories
 test-histories: .venv/ready ## Random tasks, killed at random writes, with other clients between them: 500 histories, 40 minutes
 	@.venv/bin/python tests/run.py histories
+
+.PHONY: test-releases
+test-releases: .venv/ready ## Random releases by ansible-playbook, over one cluster or several, with kills and other clients: 40 minutes
+	@.venv/bin/python tests/run.py releases
 
 .PHONY: test-versions
 test-versions: .venv/ready ## Other versions of ansible-core, of Python and of the package kubernetes; installs each: 10 minutes

@@ -149,6 +149,9 @@ TIERS = {
                        "python tests/histories --kinds ReplicationController ReplicaSet Deployment --seeds 1-32",
                        "python tests/histories --kinds Fleet --seeds 1-10"],
                       minutes=120),
+    "releases-sample": Tier([BUILD, "python tests/releases --seeds 1-8"]),
+    "releases": Tier([BUILD, "python tests/releases --seeds 1-160", f"env RELEASES=2000 {LONG} -o timeout=3600 tests/unit/release"],
+                     minutes=120),
     "versions-sample": Tier([BUILD, "python tests/versions --sample"]),
     "versions": Tier([BUILD, "python tests/versions"], minutes=60),
     "node-sample": Tier(
@@ -166,7 +169,7 @@ TIERS = {
 }
 #: The tiers of `make test`, in this order.
 CHANGE = ("lint", "unit", "browser", "sanity-sample", "packaging", "integration-sample", "cluster", "demo", "faults-sample",
-          "manifests-sample", "histories-sample", "versions-sample", "node-sample", "molecule", "kind")
+          "manifests-sample", "histories-sample", "releases-sample", "versions-sample", "node-sample", "molecule", "kind")
 #: The tiers of `make test-all`: the whole of each sample.
 ALL = tuple(name.removesuffix("-sample") for name in CHANGE)
 

@@ -1,0 +1,245 @@
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""One random release: its request and events, the play, and what has to hold at the end (docs/release.md)."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import datetime
+import json
+import os
+import random
+import re
+import tempfile
+import typing as t
+from pathlib import Path
+
+from namespace import Namespace, eventually, manifest, role
+from plays import Playbooks, Shop, kill
+
+from ansible_collections.baton.kubernetes.plugins.module_utils.model.errors import RolloutError
+
+ROOT = Path(__file__).resolve().parents[2]
+KINDS = ("ReplicationController", "ReplicaSet", "Deployment", "StatefulSet", "DaemonSet")
+#: What other clients, or nobody, do while a check runs.
+EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hold", "finish", "undo")
+V1, V2 = "myimage:v1", "myimage:v2"
+#: Runs of the playbook after which a release must have ended: each kill ends one.
+MOST_RUNS = 6
+
+Json = dict[str, t.Any]
+
+
+class Events(Shop):
+    """Let the next event happen at each check, and answer whether that has passed."""
+
+    def __init__(self, release: Release) -> None:
+        super().__init__()
+        self.release, self.actions = release, collections.defaultdict(lambda: self.happen)
+
+    def happen(self) -> None:
+        """Take the next event; the answer to this check is 503 where it fails."""
+        event, name = self.release.events.pop(0) if self.release.events else ("passes", "")
+        self.broken = set(self.release.stages) if event == "fails" else set()
+        self.release.happen(event, name)
+
+
+class Release:
+    """A release that its seed determines."""
+
+    def __init__(self, seed: int, kubeconfig: str) -> None:
+        self.seed, self.random = seed, random.Random(seed)
+        self.done: collections.Counter[str] = collections.Counter()
+        draw = self.random
+        self.kind = draw.choice(KINDS)
+        self.hosts = [f"h{number}" for number in range(draw.choice((2, 3)))] if seed % 4 == 0 else ["localhost"]
+        self.names = {host: [f"{host}-{letter}" for letter in "abc"[:draw.choice((1, 1, 2, 3))]] for host in self.hosts}
+        self.replicas = draw.choice((1, 2, 4))
+        self.stages = sorted(draw.sample(["25%", "50%", "75%", "100%"], draw.randint(1, 3)), key=lambda stage: int(stage[:-1]))
+        self.request: Json = {
+            "kind": self.kind if draw.random() < 0.7 else "", "image": V2, "stages": self.stages,
+            "verify_tasks": draw.choice((["check.yml"], ["check.yml"], [])), "after_tasks": ["tell.yml"],
+            "failure_tasks": ["tell.yml"],
+            "on_failure": draw.choice(("rollback", "rollback", "stop")), "concurrency": draw.choice((1, 5)),
+            "max_failures": draw.choice(("0", "100%")), "lock_timeout": 0, "progress_deadline": 60,
+            "approve_within": "1s" if self.stages[-1] != "100%" and draw.random() < 0.5 else ""}
+        every = [name for names in self.names.values() for name in names]
+        self.events = [(draw.choice(EVENTS), draw.choice(every)) for _check in range(draw.randint(0, 6))]
+        self.drawn = list(self.events)
+        self.kubeconfig, self.foreign, self.output, self.process = kubeconfig, set[str](), "", None
+        self.hash_seed = str(draw.randrange(1, 2**32))
+
+    def __str__(self) -> str:
+        return json.dumps({"seed": self.seed, "hosts": self.names, "request": self.request, "events": self.drawn,
+                           "PYTHONHASHSEED": self.hash_seed}, indent=1) + "\n" + self.output
+
+    def __enter__(self) -> Release:
+        self.stack = contextlib.ExitStack()
+        folder = Path(self.stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-release-")))
+        self.namespace = Namespace(self.kubeconfig, f"release-{self.seed}")
+        self.stack.callback(self.namespace.delete)
+        for name in ("baton-stateful-sets", "baton-daemon-sets"):
+            self.namespace.allow(role(name), name)
+        if self.kind == "DaemonSet":
+            self.namespace.add_nodes(self.replicas)
+            self.stack.callback(self.namespace.remove_nodes)
+        for name in [*(name for names in self.names.values() for name in names), "bystander"]:
+            self._make(name)
+        self.shop = self.stack.enter_context(Events(self))
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("ANSIBLE_", "K8S_AUTH_"))}
+        environment |= {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv" / "collections"), "ANSIBLE_HOME": str(folder / "ansible"),
+                        "ANSIBLE_LOCALHOST_WARNING": "false", "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
+                        "K8S_AUTH_KUBECONFIG": self.namespace.kubeconfig, "PYTHONHASHSEED": self.hash_seed,
+                        "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        self.playbooks = Playbooks(environment, folder, self.shop)
+        self.playbooks.common = {"controller_namespace": self.namespace.name}
+        self.playbooks.write("check.yml", [{"name": "Check", "ansible.builtin.uri": {
+            "url": self.shop.url + "{{ image_bump_stage | urlencode }}"}}])
+        self.playbooks.write("tell.yml", [{"name": "Tell", "ansible.builtin.copy": {
+            "content": "{{ image_bump_report_data | to_json }}", "dest": str(folder / "told-{{ inventory_hostname }}.json"),
+            "mode": "0600"}}])
+        hosts = {host: {"kubeconfig": self.namespace.kubeconfig, "names": names} for host, names in self.names.items()}
+        self.regions = {"first": self.hosts[:1], "second": self.hosts}  # the first host is in both
+        self.playbooks.write("clusters.yml", {"all": {"children": {
+            region: {"hosts": {host: hosts[host] for host in members}} for region, members in self.regions.items()}}})
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stack.close()
+
+    def _make(self, name: str) -> None:
+        if self.kind == "DaemonSet":
+            self.namespace.make_daemon_set(self.replicas, name=name)
+            return
+        own = {"serviceName": name} if self.kind == "StatefulSet" else {}
+        self.namespace.create_any(self.kind, manifest(self.replicas, V1, name), **own)
+        eventually(lambda: len(self.images(name)) == self.replicas, f"{self.replicas} pods of {name}", seconds=60)
+
+    def images(self, name: str) -> list[str]:
+        """Return the images of the pods of a controller."""
+        return [pod["spec"]["containers"][0]["image"] for pod in self.namespace.pods() if pod["metadata"]["labels"]["app"] == name]
+
+    # What happens
+
+    def happen(self, event: str, name: str) -> None:
+        """Do what another client does, or kill the playbook."""
+        self.done[f"event: {event}"] += 1
+        if event == "kill":
+            kill(self.process)
+        elif event in ("delete", "finish", "undo", "scale", "hold"):
+            self.foreign.add(name)
+            with contextlib.suppress(RolloutError):  # there may be nothing to finish or to undo
+                getattr(self, f"_{event}")(name)
+
+    def _path(self, name: str) -> str:
+        group = "/api/v1" if self.kind == "ReplicationController" else "/apis/apps/v1"
+        return f"{group}/namespaces/{self.namespace.name}/{self.kind.lower()}s/{name}"
+
+    def _delete(self, name: str) -> None:
+        with contextlib.suppress(Exception):  # it may be gone already
+            self.namespace._call("DELETE", self._path(name), {"propagationPolicy": "Background"})
+
+    def _finish(self, name: str) -> None:
+        self.namespace.roll(name=name, kind=self.kind, image=V2)
+
+    def _undo(self, name: str) -> None:
+        self.namespace.roll(name=name, kind=self.kind, state="rolled_back")
+
+    def _scale(self, name: str) -> None:
+        """Set the size, as kubectl scale does."""
+        if self.kind != "DaemonSet":
+            with contextlib.suppress(Exception):  # it may be gone already
+                larger = {"spec": {"replicas": self.replicas + 1}}
+                self.namespace._call("PATCH", self._path(name), larger, "application/merge-patch+json")
+
+    def _hold(self, name: str) -> None:
+        """Hold the Lease of the controller, as a task of another client does."""
+        now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        lease = {"metadata": {"name": f"baton-kubernetes.{self.kind.lower()}.{name}"}, "spec": {
+            "holderIdentity": "ada@elsewhere", "leaseDurationSeconds": 15, "acquireTime": now, "renewTime": now}}
+        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace.name}/leases"
+        with contextlib.suppress(Exception):  # the task itself may hold it
+            self.namespace._call("POST", path, lease)
+
+    # The play
+
+    def play(self) -> None:
+        """Run the release until it ends, and check what has to hold."""
+        self.done["releases"] += 1
+        if self.hosts != ["localhost"]:
+            self.done["over several clusters"] += 1
+        before = self.namespace._call("GET", self._path("bystander"), None)["spec"]["template"]
+        stats = self._roll()
+        assert self.namespace._call("GET", self._path("bystander"), None)["spec"]["template"] == before
+        outcomes = {host: stats.get("clusters", {}).get(host) if len(self.hosts) > 1 else stats for host in self.hosts}
+        for host, ended in outcomes.items():
+            if ended:
+                self._check(host, ended)
+        if len(self.hosts) > 1:
+            self._check_regions(outcomes)
+        elif not self.foreign and outcomes["localhost"]["outcome"] == "updated":
+            self._check_again(outcomes["localhost"])
+
+    def _roll(self, **changes: t.Any) -> Json:
+        variables = self.request | changes
+        playbook, options = ("image_bump", []) if self.hosts == ["localhost"] else ("regions", ["-i", "clusters.yml"])
+        if playbook == "image_bump":
+            names = self.names["localhost"]
+            variables |= {"controller": names[0]} if len(names) == 1 else {"controller": "", "names": names}
+        else:
+            variables |= {"controller": "", "regions": list(self.regions)}
+        for _run in range(MOST_RUNS):
+            self.process = self.playbooks.start(playbook, *options, **variables)
+            try:
+                output, _none = self.process.communicate(timeout=300)
+            except ValueError:  # killed, and its output with it
+                output = ""
+            self.output += output
+            if "PLAY RECAP" in output:
+                found = re.search(r"RUN: (.*)", output, re.DOTALL)
+                return json.JSONDecoder().raw_decode(found.group(1))[0] if found else {}
+            assert self.process.returncode == -9, "the playbook has ended without a recap"
+        raise AssertionError("the release does not end")
+
+    # What has to hold
+
+    def _check(self, host: str, ended: Json) -> None:
+        outcome, message = ended["outcome"], ended["msg"]
+        self.done[f"outcome: {outcome}"] += 1
+        told = json.loads((self.playbooks.folder / f"told-{host}.json").read_text())
+        assert (told["outcome"], told["message"]) == (outcome, message)
+        pauses = [stage for stage in self.stages if self.request["verify_tasks"] or stage != "100%"]
+        rolled = [each["stage"] for each in told["stages"] if [check["file"] for check in each["checks"]] != ["approval"]]
+        assert rolled in (pauses[:len(rolled)], [*pauses, "100%"]), rolled
+        for earlier in told["stages"][:-1]:
+            checks = {check["outcome"] for check in earlier["checks"]}
+            assert earlier["outcome"] == "passed" and checks <= {"passed"}, told["stages"]
+        for name in self.names[host]:
+            images, is_foreign = set(self.images(name)), name in self.foreign
+            if outcome == "updated":
+                assert images == {V2} or is_foreign, (name, images)
+            elif outcome == "rolled_back":
+                assert images == {V1} or is_foreign, (name, images)
+            elif self.request["on_failure"] == "rollback" and images != {V1}:
+                assert name in message or is_foreign or outcome == "paused", (name, images, message)
+
+    def _check_regions(self, outcomes: Json) -> None:
+        """No cluster of the second region begins after a failure of the first."""
+        first, *others = self.hosts
+        has_failed = (outcomes[first] or {}).get("outcome") not in ("updated", "paused")
+        for host in others:
+            assert bool(outcomes[host]) is not has_failed, (host, outcomes)
+            if has_failed:
+                assert all(set(self.images(name)) == {V1} for name in self.names[host] if name not in self.foreign)
+
+    def _check_again(self, ended: Json) -> None:
+        """Nothing changes in a second run, and a rollback with the artifacts undoes the first."""
+        self._roll(after_tasks=[])  # which writes a file
+        assert re.search(r"changed=0\b", self.output.rpartition("PLAY RECAP")[2])
+        artifacts = {key: value for key, value in ended.items() if key not in ("outcome", "msg")}
+        self.output += self.playbooks.run("rollback", **artifacts)
+        for name in self.names["localhost"]:
+            assert set(self.images(name)) == {V1}, name
+        self.done["undone by its artifacts"] += 1

@@ -277,9 +277,10 @@ def artifacts(request: Request, history: History, ending: Ending, page: str = ""
     rollouts = [mapping(each, "rollout") for each in results]
     present = mapping(rollouts[-1], "controller", "images") if rollouts and request.name else {}
     stored = page if len(page) <= LONGEST_PAGE else f"The report has {len(page)} characters, too many to be kept here."
-    found: Json = {"controller": request.name, "names": names, "controller_namespace": text(request.options, "namespace"),
-             "kind": ending.kind, "image": own or ", ".join(map(str, present.values())),
-             "outcome": ending.outcome, "msg": ending.message}
+    found: Json = {
+        "controller": request.name, "names": names, "controller_namespace": text(request.options, "namespace"),
+        "kind": ending.kind, "image": own or ", ".join(map(str, present.values())),
+        "outcome": ending.outcome, "msg": ending.message}
     if request.role == "image_bump":
         found["previous_images"] = ending.previous_images
         found["previous_images_by_name"] = {} if request.name else previous_images(results)

@@ -158,7 +158,6 @@ class Release:
         look = self.history.last("look")
         return to_other_images(objects(look.result, "rollouts"), self.request) if look else []
 
-
     def several(self, names: list[str]) -> list[str]:
         """Return the names for a turn; [] for a single controller, whose kind is found by its name."""
         return [] if self.request.name else names
@@ -170,8 +169,8 @@ class Release:
 
 
 def _run(purpose: str, file: File | None, release: Release) -> Turn:
-    assert file is not None
-    return Turn("run", f"Run {file.typed}", purpose, release.history.stage, file.typed, file.path)
+    there_is = t.cast("File", file)  # the condition of the row
+    return Turn("run", f"Run {there_is.typed}", purpose, release.history.stage, there_is.typed, there_is.path)
 
 
 def _update_to_stage(release: Release) -> Turn:

@@ -104,7 +104,6 @@ class DeploymentObserved(Observed):
         is_edited = self.successor is None and bool(self.primary and _is_signed(self.primary))
         return next((it for it in newest[:2 if is_edited else 1] if it.name == self.record.set), None)
 
-
     @property
     def may_go_back(self) -> bool:
         """Whether state=rolled_back undoes the update in progress."""

@@ -256,7 +256,7 @@ def test_controllers_go_back_each_to_its_own_images():
     previous = {"a": {"web": "myimage:v1"}, "b": {"web": "myimage:v0"}, "c": {"web": "myimage:v1"}}
     controllers = {name: Controller("myimage:v2", is_locked=name == "a") for name in "abc"}
     turns, run, cluster = roll_back(controllers=controllers, selection={"names": list("abc")}, previous=previous,
-                                   options={"max_failures": "100%"})
+                                    options={"max_failures": "100%"})
 
     assert turns[1:] == ["Roll back a, c to the image", "Roll back b to the image"]
     assert run.ending.outcome == "failed" and "another task works on it" in run.ending.error

@@ -30,6 +30,8 @@ EVENTS = ("passes", "passes", "passes", "fails", "kill", "delete", "scale", "hol
 V1, V2 = "myimage:v1", "myimage:v2"
 #: Runs of the playbook after which a release must have ended: each kill ends one.
 MOST_RUNS = 6
+#: Seconds after which a run counts as hung.
+LONGEST = 300
 
 Json = dict[str, t.Any]
 
@@ -198,7 +200,7 @@ class Release:
             variables |= {"controller": "", "regions": list(self.regions)}
         for _run in range(MOST_RUNS):
             self.process = self.playbooks.start(playbook, *options, **variables)
-            output, _none = self.process.communicate(timeout=300)
+            output, _none = self.process.communicate(timeout=LONGEST)
             self.output += output
             if "PLAY RECAP" in output:
                 found = re.search(r"RUN: (.*)", output, re.DOTALL)

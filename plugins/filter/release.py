@@ -11,7 +11,7 @@ import typing as t
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import batches, ending, loop, table
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Event, History, Turn
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import History, Turn
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 from ansible_collections.baton.kubernetes.plugins.plugin_utils import pages
 from ansible_collections.baton.kubernetes.plugins.plugin_utils.entries import entries, plain
@@ -31,7 +31,7 @@ def turn_options(request: Json, state: Json) -> Json:
 
 def analysis_options(request: Json, state: Json, pair: Json, measured: list[Json]) -> Json:
     read = Request.of(plain(request))
-    release = table.Release(read, _history(state, read))
+    release = table.Release(read, History.read(plain(state), read.name))
     return table.analysis_options(release, plain(pair), plain(measured))
 
 
@@ -45,7 +45,7 @@ def failed_task(result: Json, name: str = "") -> Json:
 
 def release_artifacts(request: Json, state: Json, page: str = "") -> Json:
     read = Request.of(plain(request))
-    history = _history(state, read)
+    history = History.read(plain(state), read.name)
     found = ending.artifacts(read, history, ending.Ending(read, history), page)
     return {"clusters": {read.host: found}} if read.host else found
 
@@ -77,10 +77,6 @@ def host_page(path: str, host: str, other: t.Any = None, is_alone: bool = True) 
 def report_overview(hosts: list[str], data: list[Json], path: str, own: str, regions: t.Any = None) -> dict[str, Json]:
     """own: the path that the variable of the role has, which report_path completes."""
     return pages.overview(hosts, data, report_path(path), report_path(own), regions or {})
-
-
-def _history(state: Json, request: Request) -> History:
-    return History([Event.of(each) for each in plain(state)["events"]], request.name)
 
 
 class FilterModule:

@@ -11,7 +11,7 @@ import typing as t
 
 from ansible_collections.baton.kubernetes.plugins.module_utils.release import loop, table
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.ending import Ending, artifacts
-from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import Event, History, Turn
+from ansible_collections.baton.kubernetes.plugins.module_utils.release.history import History, Turn
 from ansible_collections.baton.kubernetes.plugins.module_utils.release.request import Request
 
 Json = dict[str, t.Any]
@@ -139,7 +139,6 @@ class Run:
         self.request, self.cluster = Request.of(copy.deepcopy(given)), cluster
         self.files, self.answer, self.killed_at = files or {}, answer, killed_at
         self.state: Json = {}
-        self.rows: list[str] = []
         self.stats: Json = {}
 
     def run(self) -> Run:
@@ -186,7 +185,7 @@ class Run:
 
     @property
     def history(self) -> History:
-        return History([Event.of(each) for each in self.state.get("events", [])], self.request.name)
+        return History.read(self.state, self.request.name)
 
     @property
     def ending(self) -> Ending:

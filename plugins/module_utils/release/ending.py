@@ -14,7 +14,7 @@ import typing as t
 from ..model import shell
 from ..model.fields import Json, mapping, objects, text
 from .begun import Begun, what_is_left
-from .history import MEASURED, UPDATING, Event, History
+from .history import UPDATING, Event, History, measured_by
 from .request import Request
 from .summary import Summary
 
@@ -239,7 +239,7 @@ def failed_task(result: Json, name: str) -> Json:
     """Describe the task that has failed: task, reason, gist, and what an analysis has measured."""
     if result.get("_ansible_no_log"):
         return {"task": name, "reason": "its output is hidden by no_log", "gist": "", "measured": {}}
-    measured = {key: result[key] for key in MEASURED if key in result} if "measurements" in result else {}
+    measured = measured_by(result) if "measurements" in result else {}
     return {"task": name, "reason": words(result), "gist": gist(result), "measured": measured}
 
 

@@ -83,6 +83,11 @@ class History:
     #: The name of the only controller, or "" for several.
     name: str = ""
 
+    @classmethod
+    def read(cls, state: Json, name: str) -> History:
+        """Read the history of a state between two turns."""
+        return cls([Event.of(each) for each in objects(state, "events")], name)
+
     def of(self, *purposes: str) -> list[Event]:
         """Return the events with these purposes."""
         return [event for event in self.events if event.turn.purpose in purposes]
@@ -162,14 +167,15 @@ class History:
 def _checks(event: Event) -> list[Json]:
     """Return one entry for a file, and one for each controller and analysis."""
     check = {"file": event.turn.file, "outcome": "passed", "message": "", "at": event.ended, "measured": {}}
-    passed = [check | {"message": text(measured, "msg"), "measured": _measured(measured)}
+    passed = [check | {"message": text(measured, "msg"), "measured": measured_by(measured)}
               for measured in objects(event.result, "results")] if event.turn.do == "analyze" else []
     if event.has_failed:
         reason = ": ".join(filter(None, (text(event.failure, "task"), text(event.failure, "reason"))))
-        measured = _measured(mapping(event.failure, "measured"))
+        measured = measured_by(mapping(event.failure, "measured"))
         return [*passed, check | {"outcome": "failed", "message": reason, "measured": measured}]
     return passed if event.turn.do == "analyze" else [check]
 
 
-def _measured(result: Json) -> Json:
+def measured_by(result: Json) -> Json:
+    """Return what the report shows of the result of an analysis."""
     return {key: result[key] for key in MEASURED if key in result}

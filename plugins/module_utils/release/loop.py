@@ -32,22 +32,21 @@ def decide(request: Request, state: Json, done: Json, failure: Json, now: str, c
     the result that the task file has registered; failure describes the task that has failed, {}
     after a success. now is RFC 3339; caller is {"user", "host"}.
     """
-    events = [Event.of(each) for each in objects(state, "events")]
+    history = History.read(state, request.name)
     if state:
-        history = History(events, request.name)
-        events.append(_event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now, done, failure))
-    history = History(events, request.name)
+        ended = _event(request, history, Turn(**mapping(state, "turn")), text(state, "at"), now, done, failure)
+        history = History([*history.events, ended], request.name)
     release = Release(request, history, now)
-    _row, turn = next_turn(release)
+    turn = next_turn(release)
     began = text(state, "began") or now
-    new = {"turn": dataclasses.asdict(turn), "at": now, "began": began, "events": [event.as_json() for event in events],
+    new = {"turn": dataclasses.asdict(turn), "at": now, "began": began, "events": [event.as_json() for event in history.events],
            "file": FILES.get(turn.do, "turn.yml"), "message": release.ending.error or release.ending.message}
     return {"state": new, "facts": _facts(release, turn, began, caller)}
 
 
 def answer(request: Request, state: Json, rollouts: list[Json] | None, now: str) -> Json:
     """Return whether a person has answered, or the time is over; and how many looks are left until then."""
-    history = History([Event.of(each) for each in objects(state, "events")], request.name)
+    history = History.read(state, request.name)
     ends = Turn(**mapping(state, "turn")).deadline
     time = seconds(now) or 0.0
     replied = Approval(history.result, request.name, rollouts, ends, time)

@@ -275,6 +275,16 @@ END = [
         lambda release: Turn("succeed", release.ending.message.partition("\n")[0] or "Nothing to do", "end")),
 ]
 
+
+def _unless_failed(*rows: Row) -> list[Row]:
+    """Return rows of the way forward, which hold only as long as nothing has failed."""
+    return [row._replace(holds=functools.partial(_holds_unless_failed, row.holds)) for row in rows]
+
+
+def _holds_unless_failed(holds: t.Callable[[Release], t.Any], release: Release) -> bool:
+    return not release.has_failed and bool(holds(release))
+
+
 IMAGE_BUMP = [
     REFUSED_IN_WORKFLOW,
     REFUSED,
@@ -287,33 +297,33 @@ IMAGE_BUMP = [
         lambda release: _look("look", "See whether the update was continued", release,
                               names=release.several(release.ending.begun.to_roll_back))),
     *FAILED,
-    Row("check mode, and the stages are not shown", "show them: no stage has pods for the next one",
-        lambda release: release.request.check_mode and release.request.stages != ["100%"] and not release.has_failed
-        and not release.history.of("plan"), _plan),
-    Row("files of the before hook are left", "run the next one",
-        lambda release: release.before and not release.has_failed, lambda release: _run("before", release.before, release)),
-    Row("paused at a stage, and analyses are asked for", "analyze each controller in progress, until one fails",
-        lambda release: not release.has_failed and release.is_checked and release.request.analyses and not release.has_analyzed,
-        _analyze),
-    Row("paused at a stage, files are left to check it, and the new pods are unknown", "list the new pods",
-        lambda release: not release.has_failed and release.is_checked and release.check and not release.has_pods,
-        lambda release: _look("check", f"List the pods of {release.request.title}", release, pods=True)),
-    Row("paused at a stage, and files are left to check it", "run the next one",
-        lambda release: not release.has_failed and release.is_checked and release.check,
-        lambda release: _run("check", release.check, release)),
-    Row("a stage is left, and nothing is begun or all of the stage before has passed", "update to the stage, and pause there",
-        lambda release: not release.has_failed and release.next_stage, _update_to_stage),
-    Row("all stages have passed, and the last one is 100%", "update to the end",
-        lambda release: not release.has_failed and release.request.finishes and not release.is_over, _update_to_end),
-    Row("paused before 100%, and an approval is asked for", "say how to go on and how to go back, and until when",
-        lambda release: not release.has_failed and release.needs_approval and not release.is_asked, _say_how_to_approve),
-    Row("paused before 100%, and the user knows how to approve", "wait until somebody goes on or back, or the time is over",
-        lambda release: not release.has_failed and release.needs_approval, _ask),
-    Row("approved", "update to the end, after whoever has gone on",
-        lambda release: not release.has_failed and release.approval and release.history.events[-1] is release.approval,
-        _update_to_end),
-    Row("the update has ended, or is left paused, and files of the after hook are left", "run the next one",
-        lambda release: release.after and not release.has_failed, lambda release: _run("after", release.after, release)),
+    *_unless_failed(
+        Row("check mode, and the stages are not shown", "show them: no stage has pods for the next one",
+            lambda release: release.request.check_mode and release.request.stages != ["100%"]
+            and not release.history.of("plan"), _plan),
+        Row("files of the before hook are left", "run the next one",
+            lambda release: release.before, lambda release: _run("before", release.before, release)),
+        Row("paused at a stage, and analyses are asked for", "analyze each controller in progress, until one fails",
+            lambda release: release.is_checked and release.request.analyses and not release.has_analyzed, _analyze),
+        Row("paused at a stage, files are left to check it, and the new pods are unknown", "list the new pods",
+            lambda release: release.is_checked and release.check and not release.has_pods,
+            lambda release: _look("check", f"List the pods of {release.request.title}", release, pods=True)),
+        Row("paused at a stage, and files are left to check it", "run the next one",
+            lambda release: release.is_checked and release.check,
+            lambda release: _run("check", release.check, release)),
+        Row("a stage is left, and nothing is begun or all of the stage before has passed", "update to the stage, and pause there",
+            lambda release: release.next_stage, _update_to_stage),
+        Row("all stages have passed, and the last one is 100%", "update to the end",
+            lambda release: release.request.finishes and not release.is_over, _update_to_end),
+        Row("paused before 100%, and an approval is asked for", "say how to go on and how to go back, and until when",
+            lambda release: release.needs_approval and not release.is_asked, _say_how_to_approve),
+        Row("paused before 100%, and the user knows how to approve", "wait until somebody goes on or back, or the time is over",
+            lambda release: release.needs_approval, _ask),
+        Row("approved", "update to the end, after whoever has gone on",
+            lambda release: release.approval and release.history.events[-1] is release.approval, _update_to_end),
+        Row("the update has ended, or is left paused, and files of the after hook are left", "run the next one",
+            lambda release: release.after, lambda release: _run("after", release.after, release)),
+    ),
     *END,
 ]
 
@@ -324,33 +334,35 @@ ROLLBACK = [
         "update it: one that cannot go back keeps no other from it",
         lambda release: release.next_group and release.history.updates, _update_to_images),
     *FAILED,
-    Row("files of the before hook are left", "run the next one",
-        lambda release: release.before and not release.has_failed, lambda release: _run("before", release.before, release)),
-    Row("an image is asked for, and the updates in progress are unknown", "look for updates in progress",
-        lambda release: not release.has_failed and release.request.groups and not release.history.of("look"),
-        lambda release: _look("look", "See which updates are in progress", release)),
-    Row("no image is asked for", "abort the update in progress",
-        lambda release: not release.has_failed and not release.request.groups and not release.history.of("rollback"),
-        lambda release: _roll_back(release, [])),
-    Row("an image is asked for, and updates in progress lead to another one", "abort those",
-        lambda release: not release.has_failed and release.to_abort and not release.history.of("rollback"),
-        lambda release: _roll_back(release, release.several(release.to_abort))),
-    Row("an image is asked for, in check mode, and updates in progress lead to another one",
-        "plan nothing more: without the abort the module refuses a second update",
-        lambda release: release.request.check_mode and release.to_abort and not release.history.of("plan"),
-        lambda release: Turn("say", "Show the rest", "plan", lines=[f"Then update {release.request.title} to the image."])),
-    Row("an image is asked for", "update to the image, one group of controllers with the same images after the other",
-        lambda release: not release.has_failed and release.next_group and not release.history.of("plan"), _update_to_images),
-    Row("the way back has ended, and files of the after hook are left", "run the next one",
-        lambda release: release.after and not release.has_failed, lambda release: _run("after", release.after, release)),
+    *_unless_failed(
+        Row("files of the before hook are left", "run the next one",
+            lambda release: release.before, lambda release: _run("before", release.before, release)),
+        Row("an image is asked for, and the updates in progress are unknown", "look for updates in progress",
+            lambda release: release.request.groups and not release.history.of("look"),
+            lambda release: _look("look", "See which updates are in progress", release)),
+        Row("no image is asked for", "abort the update in progress",
+            lambda release: not release.request.groups and not release.history.of("rollback"),
+            lambda release: _roll_back(release, [])),
+        Row("an image is asked for, and updates in progress lead to another one", "abort those",
+            lambda release: release.to_abort and not release.history.of("rollback"),
+            lambda release: _roll_back(release, release.several(release.to_abort))),
+        Row("an image is asked for, in check mode, and updates in progress lead to another one",
+            "plan nothing more: without the abort the module refuses a second update",
+            lambda release: release.request.check_mode and release.to_abort and not release.history.of("plan"),
+            lambda release: Turn("say", "Show the rest", "plan", lines=[f"Then update {release.request.title} to the image."])),
+        Row("an image is asked for", "update to the image, one group of controllers with the same images after the other",
+            lambda release: release.next_group and not release.history.of("plan"), _update_to_images),
+        Row("the way back has ended, and files of the after hook are left", "run the next one",
+            lambda release: release.after, lambda release: _run("after", release.after, release)),
+    ),
     *END,
 ]
 TABLES = {"image_bump": IMAGE_BUMP, "rollback": ROLLBACK}
 
 
-def next_turn(release: Release) -> tuple[Row, Turn]:
-    """Return the first row of the role's table that holds, and its turn."""
-    return next((row, row.turn(release)) for row in TABLES[release.request.role] if row.holds(release))
+def next_turn(release: Release) -> Turn:
+    """Return the turn of the first row of the role's table that holds."""
+    return next(row.turn(release) for row in TABLES[release.request.role] if row.holds(release))
 
 
 def module_options(request: Request, turn: Turn) -> Json:
